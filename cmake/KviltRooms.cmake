@@ -1,0 +1,45 @@
+# Rooms and their tests.
+#
+# kvilt_room(name SOURCES a.cc ... [LINK targets])       an object library kvilt_<name>
+# kvilt_test(name SOURCES a_test.cc ... ROOMS core ...   a GoogleTest program registered with ctest
+#            [LINK targets] [LABELS labels])
+
+add_library(kvilt_flags INTERFACE)
+target_include_directories(kvilt_flags INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+# -ffp-contract=off: the formats demand separately rounded operations; kernels that want FMA say so.
+target_compile_options(kvilt_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror=return-type -ffp-contract=off)
+if(KVILT_SANITIZE)
+  target_compile_options(kvilt_flags INTERFACE
+    -fsanitize=${KVILT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(kvilt_flags INTERFACE -fsanitize=${KVILT_SANITIZE})
+endif()
+
+function(kvilt_room name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(kvilt_${name} OBJECT ${ARG_SOURCES})
+  target_link_libraries(kvilt_${name} PUBLIC kvilt_flags Threads::Threads ${ARG_LINK})
+endfunction()
+
+function(kvilt_test name)
+  if(NOT KVILT_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;ROOMS;LINK;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  foreach(room IN LISTS ARG_ROOMS)
+    target_link_libraries(${name} PRIVATE kvilt_${room})
+  endforeach()
+  target_link_libraries(${name} PRIVATE kvilt_flags ${ARG_LINK} GTest::gtest GTest::gtest_main rapidcheck)
+  add_test(NAME ${name} COMMAND ${name})
+  if(ARG_LABELS)
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  endif()
+endfunction()
+
+function(kvilt_add folder)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/${folder}/CMakeLists.txt)
+    add_subdirectory(${folder})
+  endif()
+endfunction()

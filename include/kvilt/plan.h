@@ -1,0 +1,160 @@
+// Plan: what will run, decided without a device. A plain value that compares and prints.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvilt/device.h"
+#include "kvilt/request.h"
+#include "kvilt/status.h"
+
+namespace kvilt {
+
+enum class SplitMode : std::uint8_t {
+  kAuto = 0,   // As many splits as fill the device and fit the workspace.
+  kFixed = 1,  // A split every `fixed_split_rows` keys: a row's bits depend on its request alone.
+  kOff = 2,    // One split per row.
+};
+std::string_view Name(SplitMode mode);  // "auto", "fixed", "off"
+
+// How probabilities and 16-bit operands are kept; SEMANTICS section 4 has the bounds.
+enum class Accuracy : std::uint8_t {
+  kNormal = 0,     // bf16 probabilities: error <= 2.5e-3 before output rounding.
+  kNearExact = 1,  // <= 3e-4
+  kF32 = 2,        // <= 1e-5
+};
+std::string_view Name(Accuracy accuracy);  // "normal", "near_exact", "f32"
+
+struct PlanOptions {
+  // --- Affects bits ---
+  SplitMode split = SplitMode::kAuto;
+  std::int64_t fixed_split_rows = 0;  // kFixed only, >= 1.
+  Accuracy accuracy = Accuracy::kNormal;
+  // --- Affects speed and memory (and, in kAuto, the order of f32 additions) ---
+  std::int64_t workspace_limit_bytes = -1;  // -1 = no limit. kAuto fits any value, 0 included.
+  std::string path;                         // Empty = chosen. Else the path or a refusal.
+  bool allow_cascade = true;                // Read shared segments once for all owners if it pays.
+  // --- Affects checking ---
+  bool check_pages = true;  // Validate every id of host page tables at plan time.
+};
+
+// One byte count of the tile's working set (shared memory on a GPU, cache-resident scratch on the
+// CPU), by name.
+struct SmemPart {
+  std::string name;
+  std::int64_t bytes = 0;
+  friend bool operator==(const SmemPart&, const SmemPart&) = default;
+};
+
+// The tile of the chosen path. Zero where a field has no meaning on the device.
+struct TileChoice {
+  std::string name;
+  int q_rows = 0;       // Query rows (times group) of a block.
+  int kv_rows = 0;      // Keys per step.
+  int head_dim_qk = 0;  // Padded.
+  int head_dim_vo = 0;  // Padded.
+  int kv_heads = 0;     // KV heads walked by one work item.
+  int stages = 0;
+  int warps = 0;
+  friend bool operator==(const TileChoice&, const TileChoice&) = default;
+};
+
+// A path or tile that was passed over.
+struct Refusal {
+  std::string name;
+  std::string reason;
+  friend bool operator==(const Refusal&, const Refusal&) = default;
+};
+
+// Bytes per copy that base and strides of an operand allow: 16, 8, 4, 2 or 1.
+struct CopyWidth {
+  std::string operand;  // "segments[0].k.data"
+  int bytes = 0;
+  friend bool operator==(const CopyWidth&, const CopyWidth&) = default;
+};
+
+// Shapes, dtypes and strides that the plan was made for; Run refuses operands that differ.
+struct OperandSignature {
+  std::string operand;
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> stride;
+  int alignment = 1;  // Largest power of two <= 16 that divides the base address.
+  friend bool operator==(const OperandSignature&, const OperandSignature&) = default;
+};
+
+struct SplitSummary {
+  SplitMode mode = SplitMode::kAuto;
+  std::int64_t fixed_rows = 0;   // kFixed only.
+  std::int64_t items = 0;        // Work items.
+  std::int64_t max_splits = 0;   // Of any row; 1 = nothing was split.
+  std::int64_t merged_rows = 0;  // Rows whose result is stitched from several partials.
+  std::int64_t cascade_items = 0;  // Items that serve several requests with one read.
+  double balance = 0;            // Modelled makespan * slots / total cost; 1 = perfect.
+  friend bool operator==(const SplitSummary&, const SplitSummary&) = default;
+};
+
+// Immutable once made; share it between threads freely.
+struct Plan {
+  DeviceSpec spec;
+  std::string path;  // "cpu/avx512_bf16", "cpu/f32", ...: what will run, never something else.
+  Accuracy accuracy = Accuracy::kNormal;
+  TileChoice tile;
+  std::vector<SmemPart> smem;
+  std::int64_t smem_limit_bytes = 0;
+  std::vector<Refusal> refused;
+  std::vector<CopyWidth> copy_widths;
+  SplitSummary split;
+
+  int q_heads = 0;
+  int kv_heads = 0;
+  int head_dim_qk = 0;
+  int head_dim_vo = 0;
+  std::vector<std::int64_t> q_len;   // Per request.
+  std::vector<std::int64_t> kv_len;  // Per request, all segments together.
+  bool lse_has_sink = false;
+  LseBase lse_base = LseBase::kNatural;
+
+  std::int64_t workspace_bytes = 0;  // Partials only. Run wants at least this, aligned to 256.
+  std::int64_t kv_bytes = 0;         // KV bytes that the plan reads, scales included.
+  double flops = 0;                  // Unmasked multiply-adds times two.
+
+  std::vector<OperandSignature> signature;
+  std::uint64_t options_hash = 0;  // Of every scalar option; Run refuses a request that differs.
+  // The work and merge lists in the form that backends read (src/plan/plan_data.h); its size is the
+  // plan-data query.
+  std::vector<std::byte> data;
+  std::int64_t plan_data_bytes() const { return static_cast<std::int64_t>(data.size()); }
+
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+// One split of one request and a range of KV heads, decoded from Plan::data for people and tests.
+struct WorkItemInfo {
+  std::int64_t item = 0;
+  std::int64_t request = 0;      // One entry per (item, request): cascade items give several.
+  std::int64_t row_begin = 0;    // Query rows of the request, [begin, end).
+  std::int64_t row_end = 0;
+  std::int64_t head_begin = 0;   // KV heads, [begin, end).
+  std::int64_t head_end = 0;
+  std::int64_t key_begin = 0;    // Keys of the request, [begin, end).
+  std::int64_t key_end = 0;
+  std::int64_t split = 0;        // Index of the split of this row block, in key order.
+  std::int64_t partial_row = -1;  // First row in the workspace; -1 = writes out and lse directly.
+  friend bool operator==(const WorkItemInfo&, const WorkItemInfo&) = default;
+};
+std::vector<WorkItemInfo> WorkItems(const Plan& plan);
+
+// What the plan is, and with `explain` also why: tiles passed over, bytes, balance.
+struct DescribeOptions {
+  bool explain = false;
+  bool items = false;  // List every work item.
+};
+std::string Describe(const Plan& plan, DescribeOptions options = {});
+std::string DescribeJson(const Plan& plan, DescribeOptions options = {});  // docs/planner.md: schema
+
+}  // namespace kvilt

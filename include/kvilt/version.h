@@ -1,0 +1,6 @@
+#pragma once
+
+#define KVILT_VERSION_MAJOR 0
+#define KVILT_VERSION_MINOR 1
+#define KVILT_VERSION_PATCH 0
+#define KVILT_VERSION "0.1.0"

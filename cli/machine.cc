@@ -1,0 +1,75 @@
+#include "cli/machine.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+namespace kvilt::cli {
+namespace {
+
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const bool named = line.rfind("model name", 0) == 0 || line.rfind("Model", 0) == 0;
+    const std::size_t colon = line.find(": ");
+    if (named && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return {};
+}
+
+int UsableThreads() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+std::int64_t Configured(int name) {
+  const long value = sysconf(name);
+  return value > 0 ? value : 0;
+}
+
+}  // namespace
+
+Machine ThisMachine() {
+  Machine machine;
+  machine.cpu = CpuName();
+  utsname system{};
+  if (uname(&system) == 0) {
+    machine.system = fmt::format("{} {} {}", system.sysname, system.release, system.machine);
+  }
+  machine.threads = UsableThreads();
+  machine.memory_bytes = Configured(_SC_PHYS_PAGES) * Configured(_SC_PAGESIZE);
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+  machine.l1d_bytes = Configured(_SC_LEVEL1_DCACHE_SIZE);
+  machine.l2_bytes = Configured(_SC_LEVEL2_CACHE_SIZE);
+  machine.l3_bytes = Configured(_SC_LEVEL3_CACHE_SIZE);
+#endif
+  return machine;
+}
+
+std::vector<SimdTarget> PresentTargets() {
+  constexpr SimdTarget kAll[] = {SimdTarget::kScalar, SimdTarget::kSse4,   SimdTarget::kNeon,
+                                 SimdTarget::kAvx2,   SimdTarget::kAvx512, SimdTarget::kAvx512Bf16};
+  std::vector<SimdTarget> present;
+  DeviceOptions one_thread;
+  one_thread.threads = 1;
+  for (SimdTarget target : kAll) {
+    if (Device::Open("cpu:" + std::string(Name(target)), one_thread).ok()) {
+      present.push_back(target);
+    }
+  }
+  return present;
+}
+
+std::string UtcDate() {
+  return fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)));
+}
+
+}  // namespace kvilt::cli

@@ -1,0 +1,141 @@
+// The kvilt command: parses, dispatches to the file of the subcommand, and says what was expected
+// when a command line is wrong.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "kvilt/version.h"
+
+namespace kvilt::cli {
+namespace {
+
+constexpr const char* kDescription =
+    "Kvilt: attention over paged and ragged KV caches in NVFP4, fp8 and 16 bit.";
+
+constexpr const char* kFooter = R"(Start here:
+  kvilt demo                                   the real capture in data/, with a report to look at
+  kvilt info                                   what this machine can run
+
+Debug a cache or a kernel:
+  kvilt inspect cache.safetensors              what a dumped cache holds, and whether it is healthy
+  kvilt run --cache cache.safetensors --q q.safetensors   one attention call on your own tensors
+  kvilt check 'decode b=8 kv=4096 heads=32/8 d=128 kv_dtype=nvfp4'   the backend against float64
+  kvilt check --sweep                          the same over a grid of mixed problems
+
+Size a deployment:
+  kvilt plan --explain 'decode b=64 kv=8192 heads=32/8 d=128 kv_dtype=nvfp4'   what would run, why
+  kvilt bench 'decode b=1 kv=131072 heads=32/8 d=128 kv_dtype=nvfp4'   time against a read ceiling
+  kvilt problems --help                        the grammar of these problem texts
+
+`kvilt COMMAND --help` explains each with examples. Exit code: 0 good, 1 failed, 2 wrong usage.)";
+
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string> OptionNames(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::string Suggest(const std::string& word, const std::vector<std::string>& names) {
+  const std::string nearest = Nearest(word, names);
+  return nearest.empty() ? std::string() : fmt::format("did you mean '{}'? ", nearest);
+}
+
+// The innermost command that was reached, and the first word that nothing took.
+const CLI::App& Reached(const CLI::App& app) {
+  const auto parsed = app.get_subcommands();
+  return parsed.empty() ? app : *parsed.back();
+}
+
+std::string FirstExtra(const CLI::App& app) {
+  const std::vector<std::string> extras = app.remaining(true);
+  return extras.empty() ? std::string() : extras.front();
+}
+
+int UsageError(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& command = Reached(app);
+  const bool top = &command == &app;
+  const std::string extra = FirstExtra(app);
+  std::string text;
+  if (!extra.empty() && top && extra.front() != '-') {
+    const auto names = CommandNames(app);
+    text = fmt::format("no command '{}'; {}expected one of: {}", extra, Suggest(extra, names),
+                       fmt::join(names, ", "));
+  } else if (!extra.empty()) {
+    const auto names = OptionNames(command);
+    const std::string where = top ? "kvilt" : "kvilt " + command.get_name();
+    const bool option = extra.front() == '-';
+    text = fmt::format("`{}` has no {} '{}'; {}expected: {}", where,
+                       option ? "option" : "use for the argument", extra,
+                       option ? Suggest(extra, names) : "", fmt::join(names, ", "));
+  } else if (top && app.get_subcommands().empty()) {
+    text = fmt::format("expected a command: {}", fmt::join(CommandNames(app), ", "));
+  } else {
+    text = error.what();
+  }
+  Fail(text, kExitUsage);
+  fmt::print(stderr, "       `kvilt {}{}--help` explains.\n", top ? "" : command.get_name(),
+             top ? "" : " ");
+  return kExitUsage;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(kDescription, "kvilt");
+  int exit_code = kExitOk;
+  app.set_version_flag("--version", std::string("kvilt ") + KVILT_VERSION);
+  app.footer(kFooter);
+  app.require_subcommand(1);
+#ifdef KVILT_HAS_DEMO
+  AddDemoCommand(app, exit_code);
+#endif
+#ifdef KVILT_HAS_RUN
+  AddRunCommand(app, exit_code);
+#endif
+#ifdef KVILT_HAS_CHECK
+  AddCheckCommand(app, exit_code);
+#endif
+#ifdef KVILT_HAS_PLAN
+  AddPlanCommand(app, exit_code);
+#endif
+#ifdef KVILT_HAS_BENCH
+  AddBenchCommand(app, exit_code);
+#endif
+#ifdef KVILT_HAS_INSPECT
+  AddInspectCommand(app, exit_code);
+#endif
+#ifdef KVILT_HAS_PROBLEMS
+  AddProblemsCommand(app, exit_code);
+#endif
+  AddInfoCommand(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return UsageError(app, error);
+  }
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace kvilt::cli
+
+int main(int argc, char** argv) {
+  try {
+    return kvilt::cli::Main(argc, argv);
+  } catch (const std::exception& error) {  // Out of memory, a full disk under a stream, ...
+    return kvilt::cli::Fail(error.what());
+  }
+}

@@ -1,0 +1,101 @@
+#include "cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+namespace kvilt::cli {
+namespace {
+
+// A problem has spaces or '='; a bare word with a slash or an extension was meant as a file.
+bool LooksLikePath(const std::string& text) {
+  if (text.find(' ') != std::string::npos || text.find('=') != std::string::npos) return false;
+  return text.find('/') != std::string::npos || text.find('.') != std::string::npos;
+}
+
+std::string Trim(const std::string& line) {
+  const std::size_t begin = line.find_first_not_of(" \t\r");
+  if (begin == std::string::npos) return {};
+  return line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
+}
+
+std::size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substitute = diagonal + (a[i - 1] != b[j - 1] ? 1 : 0);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+void AddDeviceOptions(CLI::App& command, DeviceArgs& args, bool threads) {
+  command
+      .add_option("--device", args.device,
+                  "Where it runs: cpu, or a SIMD target such as cpu:avx2 (`kvilt info` lists "
+                  "this machine's)")
+      ->type_name("NAME")
+      ->capture_default_str();
+  if (!threads) return;
+  command.add_option("--threads", args.threads, "Worker threads; 0 = one per hardware thread")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+}
+
+void AddJsonOption(CLI::App& command, bool& json) {
+  command.add_flag("--json", json, "Print the result as JSON on stdout");
+}
+
+Result<Device> OpenDevice(const DeviceArgs& args) {
+  DeviceOptions options;
+  options.threads = args.threads;
+  return Device::Open(args.device, options);
+}
+
+Result<std::vector<std::string>> ReadProblemTexts(const std::vector<std::string>& arguments) {
+  std::vector<std::string> texts;
+  for (const std::string& argument : arguments) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(argument, ignored)) {
+      if (LooksLikePath(argument)) {
+        return Status::Invalid("problem",
+                               "no file '" + argument +
+                                   "'; expected a problem text such as 'decode b=1 "
+                                   "kv=8192 heads=32/8 d=128' or a file with one a line");
+      }
+      texts.push_back(argument);
+      continue;
+    }
+    std::ifstream file(argument);
+    if (!file) return Status::Invalid("problem", "cannot read '" + argument + "'");
+    for (std::string line; std::getline(file, line);) {
+      line = Trim(line.substr(0, line.find('#')));
+      if (!line.empty()) texts.push_back(line);
+    }
+  }
+  return texts;
+}
+
+std::string Nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = EditDistance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace kvilt::cli

@@ -1,0 +1,38 @@
+// Options that several commands share, so that they are spelled and explained once.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvilt/device.h"
+#include "kvilt/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace kvilt::cli {
+
+struct DeviceArgs {
+  std::string device = "cpu";
+  int threads = 0;  // 0 = one per hardware thread.
+};
+
+// --device for commands that run something; with `threads`, also --threads.
+void AddDeviceOptions(CLI::App& command, DeviceArgs& args, bool threads = true);
+// --json: results as JSON on stdout, and nothing else there.
+void AddJsonOption(CLI::App& command, bool& json);
+
+// Opens args.device with args.threads workers.
+Result<Device> OpenDevice(const DeviceArgs& args);
+
+// Problem texts from command-line arguments: an argument that names a readable file gives one
+// problem a line ('#' begins a comment, blank lines are skipped), any other is a problem itself.
+// Errors: kInvalidArgument for an argument that looks like a path and cannot be read.
+Result<std::vector<std::string>> ReadProblemTexts(const std::vector<std::string>& arguments);
+
+// The candidate nearest to `word` by edit distance, or empty when none is near.
+std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace kvilt::cli

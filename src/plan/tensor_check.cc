@@ -1,0 +1,231 @@
+#include "src/plan/tensor_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "src/core/check.h"
+
+namespace kvilt::plan {
+namespace {
+
+std::string_view DeviceName(DeviceKind kind) { return kind == DeviceKind::kCpu ? "cpu" : "cuda"; }
+
+std::string ShapeText(const TensorRule& rule) {
+  std::string text = "[";
+  for (int dim = 0; dim < rule.rank; ++dim) {
+    text += fmt::format("{}{}", dim == 0 ? "" : ", ", rule.axes[dim]);
+    if (rule.shape[dim] != kAnyExtent) text += fmt::format(" = {}", rule.shape[dim]);
+  }
+  return text + "]";
+}
+
+bool Empty(const TensorView& tensor) {
+  for (int dim = 0; dim < tensor.rank; ++dim) {
+    if (tensor.shape[dim] == 0) return true;
+  }
+  return false;
+}
+
+// The extent in bytes, or false when it leaves 64 bits.
+bool ExtentOf(const TensorView& tensor, int first_dim, std::int64_t& bytes) {
+  std::int64_t last = 0;
+  for (int dim = first_dim; dim < tensor.rank; ++dim) {
+    std::int64_t step = 0;
+    if (tensor.shape[dim] == 0) {
+      bytes = 0;
+      return true;
+    }
+    if (!Multiply(tensor.shape[dim] - 1, tensor.stride[dim], step) || !Add(last, step, last)) {
+      return false;
+    }
+  }
+  return Add(last, 1, last) && Multiply(last, StorageBytes(tensor.dtype), bytes);
+}
+
+Status CheckExtents(const TensorView& tensor, const TensorRule& rule, FieldPath field) {
+  if (tensor.rank != rule.rank) {
+    return Status::Invalid(field.str(".rank"), fmt::format("{}, expected {} {}", tensor.rank,
+                                                           rule.rank, ShapeText(rule)));
+  }
+  std::int64_t elements = 1;
+  for (int dim = 0; dim < rule.rank; ++dim) {
+    const std::int64_t extent = tensor.shape[dim];
+    if (extent < 0) {
+      return Status::Invalid(field.str(fmt::format(".shape[{}]", dim)),
+                             fmt::format("{}, expected >= 0", extent));
+    }
+    if (rule.shape[dim] != kAnyExtent && extent != rule.shape[dim]) {
+      return Status::Invalid(field.str(fmt::format(".shape[{}]", dim)),
+                             fmt::format("{}, expected {} ({} of {})", extent, rule.shape[dim],
+                                         rule.axes[dim], ShapeText(rule)));
+    }
+    if (extent > 0 && !Multiply(elements, extent, elements)) {
+      return Status::Invalid(field.str(".shape"), "the element count overflows 64 bits");
+    }
+  }
+  return {};
+}
+
+Status CheckStrides(const TensorView& tensor, const TensorRule& rule, FieldPath field) {
+  for (int dim = 0; dim < rule.rank; ++dim) {
+    if (tensor.stride[dim] < 0) {
+      return Status::Invalid(
+          field.str(fmt::format(".stride[{}]", dim)),
+          fmt::format("{} ({} axis), expected >= 0", tensor.stride[dim], rule.axes[dim]));
+    }
+  }
+  const int inner = rule.rank - 1;
+  if (rule.unit_innermost && tensor.stride[inner] != 1) {
+    return Status::Invalid(field.str(fmt::format(".stride[{}]", inner)),
+                           fmt::format("{} ({} axis), expected 1: the innermost axis must be "
+                                       "contiguous",
+                                       tensor.stride[inner], rule.axes[inner]));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string FieldPath::str() const { return str(""); }
+
+std::string FieldPath::str(std::string_view suffix) const {
+  const bool dot = !prefix.empty() && !name.empty();
+  return fmt::format("{}{}{}{}", prefix, dot ? "." : "", name, suffix);
+}
+
+Status CheckTensor(const TensorView& tensor, const TensorRule& rule, DeviceKind device,
+                   FieldPath field) {
+  if (!tensor.defined()) {
+    return Status::Invalid(
+        field.str(), fmt::format("not given (rank {}), expected {}", tensor.rank, ShapeText(rule)));
+  }
+  KVILT_RETURN_IF_ERROR(CheckExtents(tensor, rule, field));
+  KVILT_RETURN_IF_ERROR(CheckStrides(tensor, rule, field));
+  if (tensor.device.kind != device) {
+    return Status::Invalid(field.str(".device"),
+                           fmt::format("{}, expected {}: the device of the plan",
+                                       DeviceName(tensor.device.kind), DeviceName(device)));
+  }
+  std::int64_t bytes = 0;
+  if (!ExtentOf(tensor, 0, bytes)) {
+    return Status::Invalid(field.str(".stride"),
+                           "the byte offset of the last element overflows 64 bits");
+  }
+  const auto base = reinterpret_cast<std::uintptr_t>(tensor.data);
+  if (base != 0 &&
+      static_cast<std::uintptr_t>(bytes) > std::numeric_limits<std::uintptr_t>::max() - base) {
+    return Status::Invalid(field.str(".data"),
+                           fmt::format("{} bytes from {:#x} leave the address space", bytes, base));
+  }
+  if (const auto unit = static_cast<std::uintptr_t>(StorageBytes(tensor.dtype));
+      unit > 1 && base % unit != 0) {
+    return Status::Invalid(field.str(".data"),
+                           fmt::format("address {:#x}, expected a multiple of {} ({})", base, unit,
+                                       Name(tensor.dtype)));
+  }
+  return {};
+}
+
+Status CheckDType(const TensorView& tensor, std::initializer_list<DType> accepted,
+                  FieldPath field) {
+  if (std::find(accepted.begin(), accepted.end(), tensor.dtype) != accepted.end()) return {};
+  std::string names;
+  for (DType dtype : accepted) names += fmt::format("{}{}", names.empty() ? "" : ", ", Name(dtype));
+  return Status::Invalid(field.str(".dtype"),
+                         fmt::format("{}, expected {}", Name(tensor.dtype), names));
+}
+
+Status CheckAddressed(const TensorView& tensor, FieldPath field) {
+  if (tensor.data != nullptr || Empty(tensor)) return {};
+  return Status::Invalid(field.str(".data"),
+                         "null, expected an address: elements would be read or "
+                         "written");
+}
+
+Status CheckIndexArray(const IndexArray& array, std::int64_t size, bool host, DeviceKind device,
+                       FieldPath field) {
+  if (array.dtype != DType::kI32 && array.dtype != DType::kI64) {
+    return Status::Invalid(field.str(".dtype"),
+                           fmt::format("{}, expected i32 or i64", Name(array.dtype)));
+  }
+  if (array.size < 0 || (size != kAnyExtent && array.size != size)) {
+    const std::string accepted = size == kAnyExtent ? ">= 0" : fmt::format("{}", size);
+    return Status::Invalid(field.str(".size"),
+                           fmt::format("{}, expected {}", array.size, accepted));
+  }
+  if (!array.on_host() && (host || device != array.device.kind)) {
+    return Status::Invalid(field.str(".device"),
+                           fmt::format("{}, expected {}", DeviceName(array.device.kind),
+                                       host ? "a host array: planning reads it"
+                                            : "the host or the device of the plan"));
+  }
+  if (array.size > 0 && array.data == nullptr) {
+    return Status::Invalid(field.str(".data"),
+                           fmt::format("null, expected an array of {} entries", array.size));
+  }
+  const auto unit = static_cast<std::uintptr_t>(StorageBytes(array.dtype));
+  const auto base = reinterpret_cast<std::uintptr_t>(array.data);
+  if (base % unit != 0) {
+    return Status::Invalid(field.str(".data"), fmt::format("address {:#x}, expected a multiple of "
+                                                           "{}",
+                                                           base, unit));
+  }
+  std::int64_t bytes = 0;
+  if (!Multiply(array.size, static_cast<std::int64_t>(unit), bytes)) {
+    return Status::Invalid(field.str(".size"),
+                           fmt::format("{} entries overflow 64 bits of bytes", array.size));
+  }
+  return {};
+}
+
+std::int64_t ByteExtent(const TensorView& tensor) {
+  std::int64_t bytes = 0;
+  KVILT_CHECK(ExtentOf(tensor, 0, bytes));
+  return bytes;
+}
+
+Status CheckNoSelfOverlap(const TensorView& tensor, FieldPath field) {
+  if (Empty(tensor)) return {};
+  std::vector<int> order;
+  for (int dim = 0; dim < tensor.rank; ++dim) {
+    if (tensor.shape[dim] > 1) order.push_back(dim);
+  }
+  std::sort(order.begin(), order.end(),
+            [&](int a, int b) { return tensor.stride[a] < tensor.stride[b]; });
+  std::int64_t covered = 1;
+  for (int dim : order) {
+    if (tensor.stride[dim] < covered) {
+      return Status::Invalid(field.str(fmt::format(".stride[{}]", dim)),
+                             fmt::format("{}, expected >= {}: rows of a written tensor must not "
+                                         "overlap",
+                                         tensor.stride[dim], covered));
+    }
+    covered = (tensor.shape[dim] - 1) * tensor.stride[dim] + covered;
+  }
+  return {};
+}
+
+bool MayOverlap(const TensorView& a, const TensorView& b) {
+  if (Empty(a) || Empty(b) || a.data == nullptr || b.data == nullptr) return false;
+  const auto a_base = reinterpret_cast<std::uintptr_t>(a.data);
+  const auto b_base = reinterpret_cast<std::uintptr_t>(b.data);
+  const auto a_bytes = static_cast<std::uintptr_t>(ByteExtent(a));
+  const auto b_bytes = static_cast<std::uintptr_t>(ByteExtent(b));
+  if (a_base + a_bytes <= b_base || b_base + b_bytes <= a_base) return false;
+
+  const std::int64_t step = a.stride[0] * StorageBytes(a.dtype);
+  if (step == 0 || step != b.stride[0] * StorageBytes(b.dtype)) return true;
+  std::int64_t a_row = 0;
+  std::int64_t b_row = 0;
+  KVILT_CHECK(ExtentOf(a, 1, a_row) && ExtentOf(b, 1, b_row));
+  // Bytes from a's row to the next row of b, in [0, step).
+  const std::int64_t gap = a_base <= b_base
+                               ? static_cast<std::int64_t>(b_base - a_base) % step
+                               : (step - static_cast<std::int64_t>(a_base - b_base) % step) % step;
+  return gap < a_row || gap + b_row > step;
+}
+
+}  // namespace kvilt::plan

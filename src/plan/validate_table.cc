@@ -1,0 +1,222 @@
+#include "src/plan/validate_table.h"
+
+#include <fmt/format.h>
+
+#include "src/core/check.h"
+#include "src/plan/tensor_check.h"
+
+namespace kvilt::plan {
+namespace {
+
+// Where the page ids of row r begin, and how many the table offers it.
+struct PageRun {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+class PageTableChecker {
+ public:
+  PageTableChecker(const PageTable& table, std::int64_t pages, std::int64_t page_size,
+                   DeviceKind device, std::string_view field)
+      : table_(table), pages_(pages), page_size_(page_size), device_(device), field_(field) {}
+
+  Result<std::vector<std::int64_t>> Check(std::int64_t rows, bool check_pages) {
+    KVILT_RETURN_IF_ERROR(CheckForm());
+    if (rows == kAnyExtent) {
+      rows = csr() ? table_.indptr.size - 1 : table_.kv_len.size;
+      if (rows < 0) rows = 0;
+    }
+    KVILT_RETURN_IF_ERROR(CheckArrays(rows));
+    std::vector<std::int64_t> lengths(static_cast<std::size_t>(rows));
+    for (std::int64_t row = 0; row < rows; ++row) {
+      std::int64_t& length = lengths[static_cast<std::size_t>(row)];
+      KVILT_RETURN_IF_ERROR(CheckRow(row, length));
+      if (check_pages && table_.indices.on_host()) KVILT_RETURN_IF_ERROR(CheckIds(row, length));
+    }
+    return lengths;
+  }
+
+ private:
+  bool csr() const { return table_.indptr.defined(); }
+  FieldPath At(std::string_view name) const { return {field_, name}; }
+  std::string Entry(std::string_view name, std::int64_t i) const {
+    return At(name).str(fmt::format("[{}]", i));
+  }
+
+  Status CheckForm() const {
+    if (csr() && table_.row_stride != 0) {
+      return Status::Invalid(
+          At("row_stride").str(),
+          fmt::format("{}, expected 0: the table has an indptr (CSR)", table_.row_stride));
+    }
+    if (!csr() && table_.row_stride < 0) {
+      return Status::Invalid(At("row_stride").str(),
+                             fmt::format("{}, expected >= 0", table_.row_stride));
+    }
+    if (table_.kv_len.defined() && table_.last_page_len.defined()) {
+      return Status::Invalid(At("last_page_len").str(),
+                             "given beside kv_len, expected exactly one of the two");
+    }
+    if (!csr() && table_.last_page_len.defined()) {
+      return Status::Invalid(At("last_page_len").str(),
+                             "given for a padded table, expected kv_len (last_page_len needs an "
+                             "indptr)");
+    }
+    return {};
+  }
+
+  Status CheckArrays(std::int64_t rows) const {
+    std::int64_t bounds = 0;
+    if (!Add(rows, 1, bounds)) {
+      return Status::Invalid(At("indptr.size").str(), fmt::format("{} rows overflow", rows));
+    }
+    if (csr()) {
+      KVILT_RETURN_IF_ERROR(CheckIndexArray(table_.indptr, bounds, true, device_, At("indptr")));
+    }
+    if (table_.last_page_len.defined()) {
+      KVILT_RETURN_IF_ERROR(
+          CheckIndexArray(table_.last_page_len, rows, true, device_, At("last_page_len")));
+    } else if (rows > 0 && !table_.kv_len.defined()) {
+      return Status::Invalid(At("kv_len").str(),
+                             csr() ? "not given, expected kv_len or last_page_len"
+                                   : "not given, expected the tokens of each row");
+    } else if (table_.kv_len.defined()) {
+      KVILT_RETURN_IF_ERROR(CheckIndexArray(table_.kv_len, rows, true, device_, At("kv_len")));
+    }
+    return CheckIndexArray(table_.indices, kAnyExtent, false, device_, At("indices"));
+  }
+
+  // The run of page ids of a row, checked to lie inside `indices`.
+  Status RunOf(std::int64_t row, PageRun& run) const {
+    if (!csr()) {
+      if (row > 0 && !Multiply(row, table_.row_stride, run.begin)) {
+        return Status::Invalid(
+            At("row_stride").str(),
+            fmt::format("{} overflows 64 bits at request {}", table_.row_stride, row));
+      }
+      run.count = table_.row_stride;
+      return {};
+    }
+    run.begin = table_.indptr[row];
+    const std::int64_t end = table_.indptr[row + 1];
+    if (run.begin < 0) {
+      return Status::Invalid(Entry("indptr", row), fmt::format("{}, expected >= 0", run.begin));
+    }
+    if (end < run.begin) {
+      return Status::Invalid(
+          Entry("indptr", row + 1),
+          fmt::format("{} after {}, expected not to decrease (request {})", end, run.begin, row));
+    }
+    if (end > table_.indices.size) {
+      return Status::Invalid(Entry("indptr", row + 1),
+                             fmt::format("{}, expected <= {}, the size of indices (request {})",
+                                         end, table_.indices.size, row));
+    }
+    run.count = end - run.begin;
+    return {};
+  }
+
+  Status CheckRow(std::int64_t row, std::int64_t& length) const {
+    PageRun run;
+    KVILT_RETURN_IF_ERROR(RunOf(row, run));
+    if (table_.last_page_len.defined()) return LengthFromLastPage(row, run, length);
+
+    length = table_.kv_len[row];
+    if (length < 0) {
+      return Status::Invalid(Entry("kv_len", row), fmt::format("{}, expected >= 0", length));
+    }
+    const std::int64_t needed = PagesOf(length);
+    if (needed > run.count) {
+      return Status::Invalid(
+          Entry("kv_len", row),
+          fmt::format("{} tokens need {} pages of {}, expected at most the {} that {} gives "
+                      "request {}",
+                      length, needed, page_size_, run.count, csr() ? "indptr" : "row_stride", row));
+    }
+    if (!csr() && needed > 0 && run.begin > table_.indices.size - needed) {
+      return Status::Invalid(
+          At("indices.size").str(),
+          fmt::format("{}, expected >= {}: request {} reads {} page ids from {}",
+                      table_.indices.size, run.begin + needed, row, needed, run.begin));
+    }
+    return {};
+  }
+
+  Status LengthFromLastPage(std::int64_t row, const PageRun& run, std::int64_t& length) const {
+    const std::int64_t last = table_.last_page_len[row];
+    const std::int64_t least = run.count == 0 ? 0 : 1;
+    if (last < least || last > page_size_) {
+      return Status::Invalid(Entry("last_page_len", row),
+                             fmt::format("{}, expected {}..{} (page_size; request {} has {} pages)",
+                                         last, least, page_size_, row, run.count));
+    }
+    length = 0;
+    if (run.count == 0) return {};
+    if (!Multiply(run.count - 1, page_size_, length) || !Add(length, last, length)) {
+      return Status::Invalid(Entry("last_page_len", row),
+                             fmt::format("{} pages of {} tokens overflow 64 bits (request {})",
+                                         run.count, page_size_, row));
+    }
+    return {};
+  }
+
+  Status CheckIds(std::int64_t row, std::int64_t length) const {
+    const std::int64_t begin = csr() ? table_.indptr[row] : row * table_.row_stride;
+    const std::int64_t end = begin + PagesOf(length);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t id = table_.indices[i];
+      if (id < 0 || id >= pages_) {
+        return Status::Invalid(Entry("indices", i),
+                               fmt::format("page {} (request {}, page {} of it), expected 0..{}",
+                                           id, row, i - begin, pages_ - 1));
+      }
+    }
+    return {};
+  }
+
+  std::int64_t PagesOf(std::int64_t tokens) const {
+    return tokens == 0 ? 0 : (tokens - 1) / page_size_ + 1;
+  }
+
+  const PageTable& table_;
+  const std::int64_t pages_;
+  const std::int64_t page_size_;
+  const DeviceKind device_;
+  const std::string_view field_;
+};
+
+}  // namespace
+
+Result<std::vector<std::int64_t>> CheckPageTable(const PageTable& table, std::int64_t rows,
+                                                 std::int64_t pages, std::int64_t page_size,
+                                                 DeviceKind device, bool check_pages,
+                                                 std::string_view field) {
+  return PageTableChecker(table, pages, page_size, device, field).Check(rows, check_pages);
+}
+
+Result<std::vector<std::int64_t>> CheckRaggedIndptr(const IndexArray& indptr, std::int64_t rows,
+                                                    std::int64_t total, DeviceKind device,
+                                                    std::string_view field) {
+  const FieldPath path{field, "indptr"};
+  if (rows == kAnyExtent) rows = indptr.size > 0 ? indptr.size - 1 : 0;
+  KVILT_RETURN_IF_ERROR(CheckIndexArray(indptr, rows + 1, true, device, path));
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(rows));
+  std::int64_t begin = indptr[0];
+  if (begin < 0) {
+    return Status::Invalid(path.str("[0]"), fmt::format("{}, expected >= 0", begin));
+  }
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t end = indptr[row + 1];
+    if (end < begin || end > total) {
+      return Status::Invalid(path.str(fmt::format("[{}]", row + 1)),
+                             fmt::format("{} after {} (request {}), expected not to decrease and "
+                                         "<= {}, the rows of the cache",
+                                         end, begin, row, total));
+    }
+    lengths[static_cast<std::size_t>(row)] = end - begin;
+    begin = end;
+  }
+  return lengths;
+}
+
+}  // namespace kvilt::plan

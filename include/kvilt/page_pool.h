@@ -25,18 +25,22 @@ struct PageCopy {
 };
 
 // Not thread-safe. Every call either succeeds or returns a Status and changes nothing.
+// Memory grows with the pages and sequences in use, not with the size of the pool.
 class PagePool {
  public:
-  // Errors: pages < 0, page_size < 1, pages * page_size overflows.
+  // Errors: pages outside [0, 2^31 - 1], page_size < 1, pages * page_size overflows 64 bits.
   static Result<PagePool> Create(std::int64_t pages, std::int64_t page_size);
 
-  // A new empty sequence.
-  SequenceId Create();
+  // A new empty sequence. Ids are not reused while 2^31 others are made, so the id of a freed
+  // sequence is refused. Errors: kResourceExhausted (host memory, 2^31 live sequences).
+  Result<SequenceId> Create();
   // A new sequence that shares all pages of `parent`, the partial last one too. Nothing is copied.
   Result<SequenceId> Fork(SequenceId parent);
-  // Room for `tokens` more at the end of each listed sequence (none listed twice). Pages with more
-  // than one owner that would be written are replaced by fresh ones; `copies` receives what must be
-  // copied first (CopyPages does it). kResourceExhausted: not enough free pages; nothing changed.
+  // Room for tokens[i] >= 0 more at the end of sequences[i]; none is listed twice. A partial last
+  // page with more than one owner is replaced by a fresh one, and what must be copied before the
+  // new tokens are written is added to the end of `copies` (CopyPages does it).
+  // Errors: kResourceExhausted (not enough free pages; the message says how many are needed),
+  // kInvalidArgument.
   Status Append(std::span<const SequenceId> sequences, std::span<const std::int64_t> tokens,
                 std::vector<PageCopy>* copies);
   // Drops the last `tokens` tokens (rejected drafts); pages left empty are released.
@@ -45,9 +49,11 @@ class PagePool {
   Status Free(SequenceId sequence);
 
   std::int64_t page_size() const { return page_size_; }
-  std::int64_t pages() const { return static_cast<std::int64_t>(owners_.size()); }
-  std::int64_t free_pages() const { return static_cast<std::int64_t>(free_.size()); }
-  std::int64_t owners(std::int64_t page) const;       // 0 for a page out of range.
+  std::int64_t pages() const { return pages_; }
+  std::int64_t free_pages() const {
+    return pages_ - static_cast<std::int64_t>(owners_.size() - released_.size());
+  }
+  std::int64_t owners(std::int64_t page) const;            // 0 for a page out of range.
   Result<std::int64_t> length(SequenceId sequence) const;  // Tokens.
   Result<std::vector<std::int32_t>> page_ids(SequenceId sequence) const;
 
@@ -62,16 +68,26 @@ class PagePool {
 
  private:
   struct Sequence {
-    bool live = false;
     std::int64_t tokens = 0;
     std::vector<std::int32_t> pages;
+    std::int32_t generation = 0;  // The high half of the id.
+    bool live = false;
   };
   PagePool() = default;
 
+  Result<std::int64_t> Find(SequenceId id, const char* field, std::int64_t position) const;
+  Result<std::int64_t> PagesNeeded(std::span<const std::int64_t> slots,
+                                   std::span<const std::int64_t> tokens);
+  bool WritesSharedPage(const Sequence& sequence, std::int64_t tokens) const;
+  std::int32_t TakePage();
+  void ReleasePage(std::int32_t page);
+
   std::int64_t page_size_ = 1;
-  std::vector<std::int32_t> owners_;  // Per page.
-  std::vector<std::int32_t> free_;    // A stack; the next page is its back.
-  std::vector<Sequence> sequences_;
+  std::int64_t pages_ = 0;
+  std::vector<std::int32_t> owners_;    // Of each page that was ever used; others are free.
+  std::vector<std::int32_t> released_;  // Free again; the next page is its back.
+  std::vector<Sequence> sequences_;     // By slot, the low half of the id.
+  std::vector<std::int32_t> free_slots_;
 };
 
 // Performs the copies in one paged cache: data and scales of the first `rows` tokens of each page,

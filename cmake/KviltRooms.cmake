@@ -2,7 +2,7 @@
 #
 # kvilt_room(name SOURCES a.cc ... [LINK targets])       an object library kvilt_<name>
 # kvilt_test(name SOURCES a_test.cc ... ROOMS core ...   a GoogleTest program registered with ctest
-#            [LINK targets] [LABELS labels])
+#            [LINK targets] [LABELS labels])      each label has a target kvilt_tests_<label>
 
 add_library(kvilt_flags INTERFACE)
 target_include_directories(kvilt_flags INTERFACE
@@ -36,6 +36,12 @@ function(kvilt_test name)
   if(ARG_LABELS)
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
   endif()
+  foreach(label IN LISTS ARG_LABELS)
+    if(NOT TARGET kvilt_tests_${label})
+      add_custom_target(kvilt_tests_${label})
+    endif()
+    add_dependencies(kvilt_tests_${label} ${name})
+  endforeach()
 endfunction()
 
 function(kvilt_add folder)

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "src/core/check.h"
-#include "src/plan/validate_table.h"
 
 namespace kvilt::plan {
 namespace {
@@ -331,6 +330,26 @@ Result<SegmentGeometry> CheckSides(const Segment& segment, DeviceKind device, bo
   return geometry;
 }
 
+Status CheckCacheAddressed(const Segment& segment, std::string_view field) {
+  const auto check = [field](const TensorView& tensor, std::string_view name) {
+    return tensor.defined() ? CheckAddressed(tensor, {field, name}) : Status();
+  };
+  KVILT_RETURN_IF_ERROR(check(segment.k().data, "k.data"));
+  KVILT_RETURN_IF_ERROR(check(segment.k().scales, "k.scales"));
+  KVILT_RETURN_IF_ERROR(check(segment.v().data, "v.data"));
+  return check(segment.v().scales, "v.scales");
+}
+
+Status WalkTable(const Segment& segment, const SegmentGeometry& geometry, std::int64_t rows,
+                 DeviceKind device, bool check_pages, std::string_view field,
+                 const LengthVisitor& visit) {
+  if (geometry.paged) {
+    return WalkPageTable(segment.paged()->table, rows, geometry.pages, geometry.page_size, device,
+                         check_pages, field, visit);
+  }
+  return WalkRaggedIndptr(segment.ragged()->indptr, rows, geometry.page_size, device, field, visit);
+}
+
 Result<SegmentGeometry> CheckSegment(const Segment& segment, std::int64_t batch, DeviceKind device,
                                      bool check_pages, std::string_view field) {
   Result<SegmentGeometry> sides = CheckSides(segment, device, false, field);
@@ -339,26 +358,15 @@ Result<SegmentGeometry> CheckSegment(const Segment& segment, std::int64_t batch,
   KVILT_RETURN_IF_ERROR(CheckOwners(segment, batch, field));
   const std::int64_t rows = segment.owners.empty() ? batch : 1;
 
-  const std::string table_field =
-      geometry.paged ? FieldPath{field, "table"}.str() : std::string(field);
-  Result<std::vector<std::int64_t>> lengths =
-      geometry.paged ? CheckPageTable(segment.paged()->table, rows, geometry.pages,
-                                      geometry.page_size, device, check_pages, table_field)
-                     : CheckRaggedIndptr(segment.ragged()->indptr, rows, geometry.page_size, device,
-                                         table_field);
-  if (!lengths.ok()) return lengths.status();
-  geometry.lengths = std::move(*lengths);
+  std::vector<std::int64_t>& lengths = geometry.lengths;
+  const auto keep = [&lengths](std::int64_t, std::int64_t tokens) {
+    lengths.push_back(tokens);
+    return Status();
+  };
+  KVILT_RETURN_IF_ERROR(
+      WalkTable(segment, geometry, rows, device, check_pages, field, std::cref(keep)));
 
-  if (AnyToken(geometry.lengths)) {
-    KVILT_RETURN_IF_ERROR(CheckAddressed(segment.k().data, {field, "k.data"}));
-    KVILT_RETURN_IF_ERROR(CheckAddressed(segment.v().data, {field, "v.data"}));
-    if (segment.k().scales.defined()) {
-      KVILT_RETURN_IF_ERROR(CheckAddressed(segment.k().scales, {field, "k.scales"}));
-    }
-    if (segment.v().scales.defined()) {
-      KVILT_RETURN_IF_ERROR(CheckAddressed(segment.v().scales, {field, "v.scales"}));
-    }
-  }
+  if (AnyToken(geometry.lengths)) KVILT_RETURN_IF_ERROR(CheckCacheAddressed(segment, field));
   return geometry;
 }
 

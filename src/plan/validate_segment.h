@@ -11,6 +11,7 @@
 #include "kvilt/kv_cache.h"
 #include "kvilt/status.h"
 #include "src/plan/tensor_check.h"
+#include "src/plan/validate_table.h"
 
 namespace kvilt::plan {
 
@@ -48,5 +49,14 @@ Result<SegmentGeometry> CheckSides(const Segment& segment, DeviceKind device, bo
 // of a host table must be in [0, pages). Null data is legal only where no row has a token.
 Result<SegmentGeometry> CheckSegment(const Segment& segment, std::int64_t batch, DeviceKind device,
                                      bool check_pages, std::string_view field);
+
+// Refuses null data and null scales of both sides. Call it when some token is addressed.
+Status CheckCacheAddressed(const Segment& segment, std::string_view field);
+
+// The table alone, of a segment whose sides are known to be `geometry`: calls `visit` with the
+// tokens of each of `rows` rows. Allocates nothing unless it fails.
+Status WalkTable(const Segment& segment, const SegmentGeometry& geometry, std::int64_t rows,
+                 DeviceKind device, bool check_pages, std::string_view field,
+                 const LengthVisitor& visit);
 
 }  // namespace kvilt::plan

@@ -14,26 +14,26 @@ struct PageRun {
   std::int64_t count = 0;
 };
 
-class PageTableChecker {
+class PageTableWalk {
  public:
-  PageTableChecker(const PageTable& table, std::int64_t pages, std::int64_t page_size,
-                   DeviceKind device, std::string_view field)
+  PageTableWalk(const PageTable& table, std::int64_t pages, std::int64_t page_size,
+                DeviceKind device, std::string_view field)
       : table_(table), pages_(pages), page_size_(page_size), device_(device), field_(field) {}
 
-  Result<std::vector<std::int64_t>> Check(std::int64_t rows, bool check_pages) {
+  Status Walk(std::int64_t rows, bool check_pages, const LengthVisitor& visit) {
     KVILT_RETURN_IF_ERROR(CheckForm());
     if (rows == kAnyExtent) {
       rows = csr() ? table_.indptr.size - 1 : table_.kv_len.size;
       if (rows < 0) rows = 0;
     }
     KVILT_RETURN_IF_ERROR(CheckArrays(rows));
-    std::vector<std::int64_t> lengths(static_cast<std::size_t>(rows));
     for (std::int64_t row = 0; row < rows; ++row) {
-      std::int64_t& length = lengths[static_cast<std::size_t>(row)];
+      std::int64_t length = 0;
       KVILT_RETURN_IF_ERROR(CheckRow(row, length));
       if (check_pages && table_.indices.on_host()) KVILT_RETURN_IF_ERROR(CheckIds(row, length));
+      KVILT_RETURN_IF_ERROR(visit(row, length));
     }
-    return lengths;
+    return {};
   }
 
  private:
@@ -46,19 +46,19 @@ class PageTableChecker {
   Status CheckForm() const {
     if (csr() && table_.row_stride != 0) {
       return Status::Invalid(
-          At("row_stride").str(),
+          At("table.row_stride").str(),
           fmt::format("{}, expected 0: the table has an indptr (CSR)", table_.row_stride));
     }
     if (!csr() && table_.row_stride < 0) {
-      return Status::Invalid(At("row_stride").str(),
+      return Status::Invalid(At("table.row_stride").str(),
                              fmt::format("{}, expected >= 0", table_.row_stride));
     }
     if (table_.kv_len.defined() && table_.last_page_len.defined()) {
-      return Status::Invalid(At("last_page_len").str(),
+      return Status::Invalid(At("table.last_page_len").str(),
                              "given beside kv_len, expected exactly one of the two");
     }
     if (!csr() && table_.last_page_len.defined()) {
-      return Status::Invalid(At("last_page_len").str(),
+      return Status::Invalid(At("table.last_page_len").str(),
                              "given for a padded table, expected kv_len (last_page_len needs an "
                              "indptr)");
     }
@@ -68,22 +68,24 @@ class PageTableChecker {
   Status CheckArrays(std::int64_t rows) const {
     std::int64_t bounds = 0;
     if (!Add(rows, 1, bounds)) {
-      return Status::Invalid(At("indptr.size").str(), fmt::format("{} rows overflow", rows));
+      return Status::Invalid(At("table.indptr.size").str(), fmt::format("{} rows overflow", rows));
     }
     if (csr()) {
-      KVILT_RETURN_IF_ERROR(CheckIndexArray(table_.indptr, bounds, true, device_, At("indptr")));
+      KVILT_RETURN_IF_ERROR(
+          CheckIndexArray(table_.indptr, bounds, true, device_, At("table.indptr")));
     }
     if (table_.last_page_len.defined()) {
       KVILT_RETURN_IF_ERROR(
-          CheckIndexArray(table_.last_page_len, rows, true, device_, At("last_page_len")));
+          CheckIndexArray(table_.last_page_len, rows, true, device_, At("table.last_page_len")));
     } else if (rows > 0 && !table_.kv_len.defined()) {
-      return Status::Invalid(At("kv_len").str(),
+      return Status::Invalid(At("table.kv_len").str(),
                              csr() ? "not given, expected kv_len or last_page_len"
                                    : "not given, expected the tokens of each row");
     } else if (table_.kv_len.defined()) {
-      KVILT_RETURN_IF_ERROR(CheckIndexArray(table_.kv_len, rows, true, device_, At("kv_len")));
+      KVILT_RETURN_IF_ERROR(
+          CheckIndexArray(table_.kv_len, rows, true, device_, At("table.kv_len")));
     }
-    return CheckIndexArray(table_.indices, kAnyExtent, false, device_, At("indices"));
+    return CheckIndexArray(table_.indices, kAnyExtent, false, device_, At("table.indices"));
   }
 
   // The run of page ids of a row, checked to lie inside `indices`.
@@ -91,7 +93,7 @@ class PageTableChecker {
     if (!csr()) {
       if (row > 0 && !Multiply(row, table_.row_stride, run.begin)) {
         return Status::Invalid(
-            At("row_stride").str(),
+            At("table.row_stride").str(),
             fmt::format("{} overflows 64 bits at request {}", table_.row_stride, row));
       }
       run.count = table_.row_stride;
@@ -100,15 +102,16 @@ class PageTableChecker {
     run.begin = table_.indptr[row];
     const std::int64_t end = table_.indptr[row + 1];
     if (run.begin < 0) {
-      return Status::Invalid(Entry("indptr", row), fmt::format("{}, expected >= 0", run.begin));
+      return Status::Invalid(Entry("table.indptr", row),
+                             fmt::format("{}, expected >= 0", run.begin));
     }
     if (end < run.begin) {
       return Status::Invalid(
-          Entry("indptr", row + 1),
+          Entry("table.indptr", row + 1),
           fmt::format("{} after {}, expected not to decrease (request {})", end, run.begin, row));
     }
     if (end > table_.indices.size) {
-      return Status::Invalid(Entry("indptr", row + 1),
+      return Status::Invalid(Entry("table.indptr", row + 1),
                              fmt::format("{}, expected <= {}, the size of indices (request {})",
                                          end, table_.indices.size, row));
     }
@@ -123,19 +126,19 @@ class PageTableChecker {
 
     length = table_.kv_len[row];
     if (length < 0) {
-      return Status::Invalid(Entry("kv_len", row), fmt::format("{}, expected >= 0", length));
+      return Status::Invalid(Entry("table.kv_len", row), fmt::format("{}, expected >= 0", length));
     }
     const std::int64_t needed = PagesOf(length);
     if (needed > run.count) {
       return Status::Invalid(
-          Entry("kv_len", row),
+          Entry("table.kv_len", row),
           fmt::format("{} tokens need {} pages of {}, expected at most the {} that {} gives "
                       "request {}",
                       length, needed, page_size_, run.count, csr() ? "indptr" : "row_stride", row));
     }
     if (!csr() && needed > 0 && run.begin > table_.indices.size - needed) {
       return Status::Invalid(
-          At("indices.size").str(),
+          At("table.indices.size").str(),
           fmt::format("{}, expected >= {}: request {} reads {} page ids from {}",
                       table_.indices.size, run.begin + needed, row, needed, run.begin));
     }
@@ -146,14 +149,14 @@ class PageTableChecker {
     const std::int64_t last = table_.last_page_len[row];
     const std::int64_t least = run.count == 0 ? 0 : 1;
     if (last < least || last > page_size_) {
-      return Status::Invalid(Entry("last_page_len", row),
+      return Status::Invalid(Entry("table.last_page_len", row),
                              fmt::format("{}, expected {}..{} (page_size; request {} has {} pages)",
                                          last, least, page_size_, row, run.count));
     }
     length = 0;
     if (run.count == 0) return {};
     if (!Multiply(run.count - 1, page_size_, length) || !Add(length, last, length)) {
-      return Status::Invalid(Entry("last_page_len", row),
+      return Status::Invalid(Entry("table.last_page_len", row),
                              fmt::format("{} pages of {} tokens overflow 64 bits (request {})",
                                          run.count, page_size_, row));
     }
@@ -166,7 +169,7 @@ class PageTableChecker {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t id = table_.indices[i];
       if (id < 0 || id >= pages_) {
-        return Status::Invalid(Entry("indices", i),
+        return Status::Invalid(Entry("table.indices", i),
                                fmt::format("page {} (request {}, page {} of it), expected 0..{}",
                                            id, row, i - begin, pages_ - 1));
       }
@@ -187,36 +190,37 @@ class PageTableChecker {
 
 }  // namespace
 
-Result<std::vector<std::int64_t>> CheckPageTable(const PageTable& table, std::int64_t rows,
-                                                 std::int64_t pages, std::int64_t page_size,
-                                                 DeviceKind device, bool check_pages,
-                                                 std::string_view field) {
-  return PageTableChecker(table, pages, page_size, device, field).Check(rows, check_pages);
+Status WalkPageTable(const PageTable& table, std::int64_t rows, std::int64_t pages,
+                     std::int64_t page_size, DeviceKind device, bool check_pages,
+                     std::string_view field, const LengthVisitor& visit) {
+  return PageTableWalk(table, pages, page_size, device, field).Walk(rows, check_pages, visit);
 }
 
-Result<std::vector<std::int64_t>> CheckRaggedIndptr(const IndexArray& indptr, std::int64_t rows,
-                                                    std::int64_t total, DeviceKind device,
-                                                    std::string_view field) {
+Status WalkRaggedIndptr(const IndexArray& indptr, std::int64_t rows, std::int64_t total,
+                        DeviceKind device, std::string_view field, const LengthVisitor& visit) {
   const FieldPath path{field, "indptr"};
   if (rows == kAnyExtent) rows = indptr.size > 0 ? indptr.size - 1 : 0;
   KVILT_RETURN_IF_ERROR(CheckIndexArray(indptr, rows + 1, true, device, path));
-  std::vector<std::int64_t> lengths(static_cast<std::size_t>(rows));
   std::int64_t begin = indptr[0];
   if (begin < 0) {
     return Status::Invalid(path.str("[0]"), fmt::format("{}, expected >= 0", begin));
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t end = indptr[row + 1];
-    if (end < begin || end > total) {
-      return Status::Invalid(path.str(fmt::format("[{}]", row + 1)),
-                             fmt::format("{} after {} (request {}), expected not to decrease and "
-                                         "<= {}, the rows of the cache",
-                                         end, begin, row, total));
+    if (end < begin) {
+      return Status::Invalid(
+          path.str(fmt::format("[{}]", row + 1)),
+          fmt::format("{} after {}, expected not to decrease (request {})", end, begin, row));
     }
-    lengths[static_cast<std::size_t>(row)] = end - begin;
+    if (end > total) {
+      return Status::Invalid(
+          path.str(fmt::format("[{}]", row + 1)),
+          fmt::format("{}, expected <= {}, the rows of the cache (request {})", end, total, row));
+    }
+    KVILT_RETURN_IF_ERROR(visit(row, end - begin));
     begin = end;
   }
-  return lengths;
+  return {};
 }
 
 }  // namespace kvilt::plan

@@ -111,6 +111,26 @@ void ExpectAsReference(const std::vector<float>& x, float global, bool four_over
   ASSERT_EQ(block.flushed, amax > 0 && expected.scale == 0);
 }
 
+// Moves amax to within an ulp of a tie of the scale and the others to ties of the code, where a
+// quotient rounded otherwise shows.
+void PlaceNearTies(std::vector<float>& x, float global, std::mt19937& random) {
+  const auto nudge = [&](float value) {
+    const u32 step = static_cast<u32>(random() % 3);
+    return step == 0   ? std::nextafter(value, 0.0f)
+           : step == 1 ? value
+                       : std::nextafter(value, kInf);
+  };
+  const u8 code = static_cast<u8>(8 + random() % 0x70);
+  const float tie = (DecodeE4M3(code) + DecodeE4M3(static_cast<u8>(code + 1))) / 2;
+  x[0] = nudge(tie * (6.0f * global));
+  const float scale = DecodeE4M3(EncodeE4M3(x[0] / (6.0f * global)));
+  const float code_ties[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
+  for (std::size_t i = 1; i < x.size(); ++i) {
+    const float value = nudge(code_ties[random() % 7] * (scale * global));
+    x[i] = random() % 2 == 0 ? value : -value;
+  }
+}
+
 TEST(Nvfp4Writer, BitsAgreeWithTheFormulaOnRandomBlocks) {
   std::mt19937 random(11);
   std::normal_distribution<float> normal;
@@ -122,6 +142,7 @@ TEST(Nvfp4Writer, BitsAgreeWithTheFormulaOnRandomBlocks) {
     for (float& value : x) value = normal(random) * size;
     if (round % 3 == 0) x[random() % 16] = specials[random() % 9];
     const float global = round % 2 == 0 ? std::exp2(exponent(random)) : size * 0.01f;
+    if (round % 5 == 0) PlaceNearTies(x, global, random);
     ExpectAsReference(x, global, round % 4 < 2);
     if (HasFatalFailure()) return;
   }

@@ -87,6 +87,27 @@ Status CheckStrides(const TensorView& tensor, const TensorRule& rule, FieldPath 
   return {};
 }
 
+// Whether bytes of a and b may meet, of each one index of the dims before `dim`, when that part of
+// b begins `gap` bytes behind that of a.
+bool MayMeet(const TensorView& a, const TensorView& b, int dim, std::int64_t gap) {
+  std::int64_t a_bytes = 0;
+  std::int64_t b_bytes = 0;
+  KVILT_CHECK(ExtentOf(a, dim, a_bytes) && ExtentOf(b, dim, b_bytes));
+  if (gap >= a_bytes || -gap >= b_bytes) return false;
+  if (dim == a.rank || dim == b.rank) return true;
+  if (a.shape[dim] == 1 && b.shape[dim] == 1) return MayMeet(a, b, dim + 1, gap);
+
+  const std::int64_t a_step = a.stride[dim] * StorageBytes(a.dtype);
+  const std::int64_t b_step = b.stride[dim] * StorageBytes(b.dtype);
+  const std::int64_t step = a.shape[dim] == 1 ? b_step : a_step;
+  if (a.shape[dim] > 1 && b.shape[dim] > 1 && a_step != b_step) return true;
+  KVILT_CHECK(ExtentOf(a, dim + 1, a_bytes) && ExtentOf(b, dim + 1, b_bytes));
+  if (step == 0 || a_bytes > step || b_bytes > step) return true;
+  // Rows lie gap + k * step apart; only the two nearest distances can be within a row.
+  const std::int64_t behind = (gap % step + step) % step;
+  return MayMeet(a, b, dim + 1, behind) || MayMeet(a, b, dim + 1, behind - step);
+}
+
 }  // namespace
 
 std::string FieldPath::str() const { return str(""); }
@@ -216,16 +237,7 @@ bool MayOverlap(const TensorView& a, const TensorView& b) {
   const auto b_bytes = static_cast<std::uintptr_t>(ByteExtent(b));
   if (a_base + a_bytes <= b_base || b_base + b_bytes <= a_base) return false;
 
-  const std::int64_t step = a.stride[0] * StorageBytes(a.dtype);
-  if (step == 0 || step != b.stride[0] * StorageBytes(b.dtype)) return true;
-  std::int64_t a_row = 0;
-  std::int64_t b_row = 0;
-  KVILT_CHECK(ExtentOf(a, 1, a_row) && ExtentOf(b, 1, b_row));
-  // Bytes from a's row to the next row of b, in [0, step).
-  const std::int64_t gap = a_base <= b_base
-                               ? static_cast<std::int64_t>(b_base - a_base) % step
-                               : (step - static_cast<std::int64_t>(a_base - b_base) % step) % step;
-  return gap < a_row || gap + b_row > step;
+  return MayMeet(a, b, 0, static_cast<std::int64_t>(b_base - a_base));
 }
 
 }  // namespace kvilt::plan

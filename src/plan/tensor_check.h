@@ -57,8 +57,9 @@ std::int64_t ByteExtent(const TensorView& tensor);
 // exact: sorted by stride, each dim must step over all smaller ones.
 Status CheckNoSelfOverlap(const TensorView& tensor, FieldPath field);
 
-// True when the bytes of a and b may meet. Exact for disjoint address ranges and for views whose
-// outermost strides are equal (columns of one packed buffer); otherwise errs towards true.
+// True when the bytes of a and b may meet. Exact for disjoint address ranges and for views that
+// step alike from the outermost axis down to where they part (columns of one packed buffer, [data |
+// scales] rows, [pages, 2, ...] pools); otherwise errs towards true.
 bool MayOverlap(const TensorView& a, const TensorView& b);
 
 // Products and sums of sizes that the user gave; false when the result leaves 64 bits.

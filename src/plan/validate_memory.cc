@@ -2,29 +2,11 @@
 #include <fmt/format.h>
 
 #include "src/core/check.h"
+#include "src/plan/operands.h"
 #include "src/plan/validate.h"
 
 namespace kvilt::plan {
 namespace {
-
-// Calls visit(prefix, name, tensor) for each tensor that a run reads.
-template <class Visit>
-Status ForEachInput(const AttentionRequest& request, Visit&& visit) {
-  KVILT_RETURN_IF_ERROR(visit("", "q", request.q));
-  KVILT_RETURN_IF_ERROR(visit("", "q_scales", request.q_scales));
-  KVILT_RETURN_IF_ERROR(visit("", "mask_bits", request.mask_bits));
-  KVILT_RETURN_IF_ERROR(visit("", "sink", request.sink));
-  if (request.alibi) KVILT_RETURN_IF_ERROR(visit("", "alibi.slopes", request.alibi->slopes));
-  for (std::size_t i = 0; i < request.segments.size(); ++i) {
-    const Segment& segment = request.segments[i];
-    const std::string prefix = fmt::format("segments[{}]", i);
-    KVILT_RETURN_IF_ERROR(visit(prefix, "k.data", segment.k().data));
-    KVILT_RETURN_IF_ERROR(visit(prefix, "k.scales", segment.k().scales));
-    KVILT_RETURN_IF_ERROR(visit(prefix, "v.data", segment.v().data));
-    KVILT_RETURN_IF_ERROR(visit(prefix, "v.scales", segment.v().scales));
-  }
-  return {};
-}
 
 Status CheckApart(const TensorView& written, std::string_view name, const TensorView& other,
                   const FieldPath& other_name) {
@@ -46,48 +28,48 @@ bool HasTokens(const Segment& segment) {
   return false;
 }
 
+bool IsOutput(const FieldPath& path) { return path.name == "out" || path.name == "lse"; }
+
+// Caches are addressed when some row has a token, everything else when there is a query row.
 Status CheckNulls(const AttentionRequest& request) {
   const bool any_row = request.q_indptr[request.q_indptr.size - 1] > 0;
-  if (any_row) KVILT_RETURN_IF_ERROR(CheckAddressed(request.out, {"", "out"}));
-  if (any_row && request.lse.defined()) {
-    KVILT_RETURN_IF_ERROR(CheckAddressed(request.lse, {"", "lse"}));
-  }
-  return ForEachInput(
-      request,
-      [&](std::string_view prefix, std::string_view name, const TensorView& tensor) -> Status {
-        const bool of_cache = !prefix.empty();  // Those are checked by their tables.
-        if (of_cache || !any_row || !tensor.defined()) return {};
-        return CheckAddressed(tensor, {prefix, name});
-      });
+  return ForEachTensor(request, [&](const FieldPath& path, const TensorView& tensor) {
+    const bool of_cache = !path.prefix.empty();
+    return any_row && !of_cache ? CheckAddressed(tensor, path) : Status();
+  });
 }
 
-}  // namespace
-
-Status CheckMemory(const AttentionRequest& request, DeviceKind device) {
-  KVILT_RETURN_IF_ERROR(CheckNulls(request));
+Status CheckCaches(const AttentionRequest& request, DeviceKind device) {
   for (std::size_t i = 0; i < request.segments.size(); ++i) {
     const Segment& segment = request.segments[i];
     const std::string prefix = fmt::format("segments[{}]", i);
-    const std::int64_t kv_heads =
-        segment.k().data.shape[segment.k().data.rank - 2 - (segment.k().layout == KvLayout::kHND)];
+    const TensorView& data = segment.k().data;
+    const int head_axis = data.rank - (segment.k().layout == KvLayout::kNHD ? 2 : 3);
+    const std::int64_t kv_heads = data.shape[head_axis];
     KVILT_RETURN_IF_ERROR(
         CheckDecodeScale(segment.k().global, kv_heads, device, {prefix, "k.global"}));
     KVILT_RETURN_IF_ERROR(
         CheckDecodeScale(segment.v().global, kv_heads, device, {prefix, "v.global"}));
     if (HasTokens(segment)) KVILT_RETURN_IF_ERROR(CheckCacheAddressed(segment, prefix));
   }
+  return {};
+}
 
+}  // namespace
+
+Status CheckMemory(const AttentionRequest& request, DeviceKind device) {
+  KVILT_RETURN_IF_ERROR(CheckNulls(request));
+  KVILT_RETURN_IF_ERROR(CheckCaches(request, device));
   KVILT_RETURN_IF_ERROR(CheckNoSelfOverlap(request.out, {"", "out"}));
   if (request.lse.defined()) {
     KVILT_RETURN_IF_ERROR(CheckNoSelfOverlap(request.lse, {"", "lse"}));
     KVILT_RETURN_IF_ERROR(CheckApart(request.lse, "lse", request.out, {"", "out"}));
   }
-  return ForEachInput(
-      request,
-      [&](std::string_view prefix, std::string_view name, const TensorView& tensor) -> Status {
-        KVILT_RETURN_IF_ERROR(CheckApart(request.out, "out", tensor, {prefix, name}));
-        return CheckApart(request.lse, "lse", tensor, {prefix, name});
-      });
+  return ForEachTensor(request, [&](const FieldPath& path, const TensorView& tensor) {
+    if (IsOutput(path)) return Status();
+    KVILT_RETURN_IF_ERROR(CheckApart(request.out, "out", tensor, path));
+    return CheckApart(request.lse, "lse", tensor, path);
+  });
 }
 
 }  // namespace kvilt::plan

@@ -1,0 +1,25 @@
+// What a plan was made for, so that a run can tell whether its request is still that.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kvilt/plan.h"
+#include "kvilt/request.h"
+
+namespace kvilt::plan {
+
+// One entry per given tensor, in the order of operands.h.
+std::vector<OperandSignature> MakeSignature(const AttentionRequest& request);
+
+// The widest copies that base and strides of each operand's rows allow. Only tensors with rows
+// (rank >= 3). SEMANTICS section 2.
+std::vector<CopyWidth> MakeCopyWidths(const AttentionRequest& request);
+
+// A hash of everything that a plan depends on or a run computes with and that is neither a tensor,
+// a length nor a decode multiplier: scalar options, enums, layouts, owners, which optional parts
+// are given, and the values of q_positions when a window reads them at plan time.
+// REQUIRES: q_positions, when given with a window, is a host array. Allocates nothing.
+std::uint64_t OptionsHash(const AttentionRequest& request);
+
+}  // namespace kvilt::plan

@@ -33,8 +33,15 @@ if(BUILD_SHARED_LIBS)
   set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
   target_link_options(kvilt PRIVATE LINKER:--version-script=${exports})
   set_target_properties(kvilt PROPERTIES LINK_DEPENDS ${exports})
+  # For programs of this tree that use rooms behind the API (the kvilt command).
+  add_library(kvilt_inside STATIC)
+  target_link_libraries(kvilt_inside PRIVATE ${KVILT_PRIVATE_LIBRARIES})
+  get_target_property(objects kvilt SOURCES)
+  target_sources(kvilt_inside PRIVATE ${objects})
+  set_target_properties(kvilt_inside PROPERTIES LINKER_LANGUAGE CXX)
 else()
   target_link_libraries(kvilt PRIVATE ${KVILT_PRIVATE_LIBRARIES})
+  add_library(kvilt_inside ALIAS kvilt)
 endif()
 
 install(TARGETS kvilt EXPORT kvilt-targets

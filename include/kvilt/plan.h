@@ -40,6 +40,8 @@ struct PlanOptions {
   bool allow_cascade = true;                // Read shared segments once for all owners if it pays.
   // --- Affects checking ---
   bool check_pages = true;  // Validate every id of host page tables at plan time.
+
+  friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
 
 // One byte count of the tile's working set (shared memory on a GPU, cache-resident scratch on the
@@ -101,6 +103,7 @@ struct SplitSummary {
 // Immutable once made; share it between threads freely.
 struct Plan {
   DeviceSpec spec;
+  PlanOptions options;  // As given to MakePlan; UpdatePlan plans with them again.
   std::string path;  // "cpu/avx512_bf16", "cpu/f32", ...: what will run, never something else.
   Accuracy accuracy = Accuracy::kNormal;
   TileChoice tile;

@@ -1,0 +1,10 @@
+# cmake -D one= -D other= -P same_output.cmake: both programs succeed and print the same.
+foreach(name IN ITEMS one other)
+  execute_process(COMMAND ${${name}} RESULT_VARIABLE code OUTPUT_VARIABLE ${name}_output ERROR_VARIABLE errors)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "${${name}} failed (${code}):\n${errors}")
+  endif()
+endforeach()
+if(NOT one_output STREQUAL other_output OR one_output STREQUAL "")
+  message(FATAL_ERROR "the outputs differ.\n--- ${one}\n${one_output}\n--- ${other}\n${other_output}")
+endif()

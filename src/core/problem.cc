@@ -198,7 +198,7 @@ Result<std::vector<Problem>> ParseProblemFile(std::string_view text, std::string
     if (!problem) {
       return Status::Invalid(fmt::format("{}:{}", name, number), problem.status().message());
     }
-    problems.push_back(*std::move(problem));
+    problems.push_back(std::move(problem).value());
   }
   return problems;
 }
@@ -229,7 +229,7 @@ Result<std::vector<Problem>> ProblemsFromArguments(std::span<const std::string> 
     }
     auto problem = ParseProblem(text);
     if (!problem) return problem.status();
-    problems.push_back(*std::move(problem));
+    problems.push_back(std::move(problem).value());
   }
   return problems;
 }

@@ -120,6 +120,7 @@ struct Problem {
   std::optional<float> sm_scale;
   float cap = 0.0f;
   MaskMode mask = MaskMode::kCausal;
+  bool mask_indptr = false;  // Mask bits with gaps between requests, and an array that says where.
   std::int64_t window_left = -1;
   std::int64_t window_right = -1;
   PositionSpec q_positions;
@@ -144,6 +145,8 @@ struct Problem {
   // Two requests with the same id (and length, dims, dtypes, seed) hold the same values, in
   // whatever batch, page or layout. Empty = 0, 1, 2, ...
   std::vector<std::int64_t> ids;
+  std::int64_t prefix = 0;  // The first keys of all requests hold the same values (those that the
+                            // first shared segment has).
   DataForm data = DataForm::kLogNormal;
   PoisonForm poison = PoisonForm::kPages;
 

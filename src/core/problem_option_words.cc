@@ -85,6 +85,9 @@ void AddOptionWords(std::vector<Word>& words) {
        {"custom", MaskMode::kCustom},
        {"tree", MaskMode::kTree}},
       "which keys a row sees (default causal)", [](auto& p) -> auto& { return p.mask; }));
+  words.push_back(MakeSwitch(
+      kSection, "mask_indptr", "gaps between the mask bits of requests",
+      [](auto& p) -> auto& { return p.mask_indptr; }));
   words.push_back({kSection, "window", "LEFT[/RIGHT]",
                    "keys seen before / after a row's position, inclusive; -1 = all",
                    [](std::string_view text, Draft& draft) {

@@ -64,6 +64,7 @@ const std::map<std::string, std::vector<std::string>>& Samples() {
       {"sm_scale", {"0.1", "-1.5"}},
       {"cap", {"30", "0"}},
       {"mask", {"none", "causal", "custom", "tree"}},
+      {"mask_indptr", {"on", "off"}},
       {"window", {"17", "17/3", "-1/0", "-1"}},
       {"q_positions", {"none", "offset:-5", "random:100"}},
       {"alibi", {"off", "bottom_right", "row_index"}},
@@ -86,6 +87,7 @@ const std::map<std::string, std::vector<std::string>>& Samples() {
       {"sigma", {"0.3", "0.9", "5.6"}},
       {"seed", {"0", "123456789012345"}},
       {"ids", {"5,2x7", "-1,0,1"}},
+      {"prefix", {"0", "17"}},
       {"data", {"lognormal", "iid", "extreme"}},
       {"poison", {"pages", "keys", "off"}},
   };

@@ -158,6 +158,9 @@ void AddDataWords(std::vector<Word>& words) {
          if (p.ids.empty()) return std::nullopt;
          return FormatList(p.ids);
        }});
+  words.push_back(MakeInteger(
+      kSection, "prefix", 0, "first keys whose values all requests share",
+      [](auto& p) -> auto& { return p.prefix; }));
   words.push_back(MakeName<DataForm>(
       kSection, "data",
       {{"lognormal", DataForm::kLogNormal},

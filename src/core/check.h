@@ -21,5 +21,5 @@ namespace kvilt::core {
 // Returns the Status of an expression from the enclosing function when it is not ok.
 #define KVILT_RETURN_IF_ERROR(expression)                          \
   do {                                                             \
-    if (::kvilt::Status kvilt_status = (expression); !kvilt_status.ok()) return kvilt_status; \
+    if (::kvilt::Status kvilt_error_ = (expression); !kvilt_error_.ok()) return kvilt_error_; \
   } while (false)

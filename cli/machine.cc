@@ -2,13 +2,14 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <ctime>
 #include <fstream>
-#include <thread>
+
+#include "src/core/host.h"
+#include "src/core/simd_target.h"
 
 namespace kvilt::cli {
 namespace {
@@ -21,13 +22,6 @@ std::string CpuName() {
     if (named && colon != std::string::npos) return line.substr(colon + 2);
   }
   return {};
-}
-
-int UsableThreads() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::thread::hardware_concurrency());
 }
 
 std::int64_t Configured(int name) {
@@ -44,7 +38,7 @@ Machine ThisMachine() {
   if (uname(&system) == 0) {
     machine.system = fmt::format("{} {} {}", system.sysname, system.release, system.machine);
   }
-  machine.threads = UsableThreads();
+  machine.threads = core::HardwareThreads();
   machine.memory_bytes = Configured(_SC_PHYS_PAGES) * Configured(_SC_PAGESIZE);
 #ifdef _SC_LEVEL1_DCACHE_SIZE
   machine.l1d_bytes = Configured(_SC_LEVEL1_DCACHE_SIZE);
@@ -55,12 +49,10 @@ Machine ThisMachine() {
 }
 
 std::vector<SimdTarget> PresentTargets() {
-  constexpr SimdTarget kAll[] = {SimdTarget::kScalar, SimdTarget::kSse4,   SimdTarget::kNeon,
-                                 SimdTarget::kAvx2,   SimdTarget::kAvx512, SimdTarget::kAvx512Bf16};
   std::vector<SimdTarget> present;
   DeviceOptions one_thread;
   one_thread.threads = 1;
-  for (SimdTarget target : kAll) {
+  for (SimdTarget target : core::kSimdTargets) {
     if (Device::Open("cpu:" + std::string(Name(target)), one_thread).ok()) {
       present.push_back(target);
     }

@@ -2,23 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 
 namespace kvilt::cli {
 namespace {
-
-// A problem has spaces or '='; a bare word with a slash or an extension was meant as a file.
-bool LooksLikePath(const std::string& text) {
-  if (text.find(' ') != std::string::npos || text.find('=') != std::string::npos) return false;
-  return text.find('/') != std::string::npos || text.find('.') != std::string::npos;
-}
-
-std::string Trim(const std::string& line) {
-  const std::size_t begin = line.find_first_not_of(" \t\r");
-  if (begin == std::string::npos) return {};
-  return line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
-}
 
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -61,28 +47,13 @@ Result<Device> OpenDevice(const DeviceArgs& args) {
   return Device::Open(args.device, options);
 }
 
-Result<std::vector<std::string>> ReadProblemTexts(const std::vector<std::string>& arguments) {
-  std::vector<std::string> texts;
-  for (const std::string& argument : arguments) {
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(argument, ignored)) {
-      if (LooksLikePath(argument)) {
-        return Status::Invalid("problem",
-                               "no file '" + argument +
-                                   "'; expected a problem text such as 'decode b=1 "
-                                   "kv=8192 heads=32/8 d=128' or a file with one a line");
-      }
-      texts.push_back(argument);
-      continue;
-    }
-    std::ifstream file(argument);
-    if (!file) return Status::Invalid("problem", "cannot read '" + argument + "'");
-    for (std::string line; std::getline(file, line);) {
-      line = Trim(line.substr(0, line.find('#')));
-      if (!line.empty()) texts.push_back(line);
-    }
-  }
-  return texts;
+void AddProblemArguments(CLI::App& command, std::vector<std::string>& arguments, bool required) {
+  CLI::Option* option = command.add_option(
+      "problem", arguments,
+      "A problem text such as 'decode b=1 kv=8192 heads=32/8 d=128', or a file with one a line; "
+      "`kvilt problems --help` has the grammar");
+  option->type_name("TEXT|FILE");
+  if (required) option->required();
 }
 
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates) {

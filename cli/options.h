@@ -27,10 +27,8 @@ void AddJsonOption(CLI::App& command, bool& json);
 // Opens args.device with args.threads workers.
 Result<Device> OpenDevice(const DeviceArgs& args);
 
-// Problem texts from command-line arguments: an argument that names a readable file gives one
-// problem a line ('#' begins a comment, blank lines are skipped), any other is a problem itself.
-// Errors: kInvalidArgument for an argument that looks like a path and cannot be read.
-Result<std::vector<std::string>> ReadProblemTexts(const std::vector<std::string>& arguments);
+// A positional argument list of problem texts or files, for core::ProblemsFromArguments.
+void AddProblemArguments(CLI::App& command, std::vector<std::string>& arguments, bool required);
 
 // The candidate nearest to `word` by edit distance, or empty when none is near.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);

@@ -72,9 +72,18 @@ std::string HumanNumber(double value) {
   if (!std::isfinite(value)) return fmt::format("{}", value);
   const double magnitude = std::fabs(value);
   if (magnitude == 0) return "0";
-  if (magnitude < 1e-3 || magnitude >= 1e6) return fmt::format("{:.1e}", value);
+  if (magnitude < 1e-3 || magnitude >= 1e6) return HumanError(value);
   const int decimals = std::max(0, 2 - static_cast<int>(std::floor(std::log10(magnitude))));
   return fmt::format("{:.{}f}", value, decimals);
+}
+
+std::string HumanError(double value) {
+  if (value == 0) return "0";
+  if (!std::isfinite(value)) return fmt::format("{}", value);
+  std::string text = fmt::format("{:.1e}", value);  // Pads the exponent to two digits.
+  const std::size_t digit = text.find('e') + 2;
+  if (text[digit] == '0') text.erase(digit, 1);
+  return text;
 }
 
 bool StdoutIsTerminal() { return isatty(STDOUT_FILENO) == 1; }

@@ -27,8 +27,10 @@ std::string HumanBytes(double bytes);
 std::string HumanTime(double us);
 // "2048" -> "2k", "131072" -> "128k", "1000" -> "1000": exact powers of 1024 only.
 std::string HumanTokens(std::int64_t tokens);
-// Three significant digits, without an exponent between 1e-3 and 1e6: "0.0951", "1.2e-07".
+// Three significant digits, without an exponent between 1e-3 and 1e6: "0.0951", "1.2e-7".
 std::string HumanNumber(double value);
+// Two significant digits with an exponent, "7.3e-4"; "0" for zero.
+std::string HumanError(double value);
 
 // Whether a person watches the stream.
 bool StdoutIsTerminal();

@@ -1,0 +1,155 @@
+// kvilt bench: time per problem beside what the memory of this machine can do.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/bench_measure.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+
+namespace kvilt::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  kvilt bench                                            a few decode shapes and a prefill
+  kvilt bench 'decode b=1 kv=131072 heads=32/8 d=128 kv_dtype=nvfp4' --threads 1
+  kvilt bench bench/problems/decode.txt --json > decode.json
+  kvilt bench 'decode kv=32768 split=off' 'decode kv=32768'   two problems side by side
+
+Every problem is checked against the float64 oracle first (a sample of rows and heads when it is
+large); one that fails has no time. Runs rotate over input sets until together they are twice the
+last-level cache, within 1 GB. The ceiling is a plain read of as many bytes, by as many threads, in
+the same run: compare shares, not times, between machines.)";
+
+const std::vector<std::string> kDefaultProblems = {
+    "decode b=1 kv=32768 heads=32/8 d=128 kv_dtype=nvfp4",
+    "decode b=1 kv=32768 heads=32/8 d=128 kv_dtype=e4m3",
+    "decode b=1 kv=32768 heads=32/8 d=128 kv_dtype=bf16",
+    "decode kv=32768,15x1024 heads=32/8 d=128 kv_dtype=nvfp4",
+    "prefill q=256 kv=2048 heads=32/8 d=128 kv_dtype=nvfp4",
+};
+
+struct BenchArgs {
+  std::vector<std::string> problems;
+  DeviceArgs device;
+  BenchOptions options;
+  bool json = false;
+};
+
+nlohmann::ordered_json ToJson(const BenchResult& r) {
+  nlohmann::ordered_json json = {
+      {"problem", r.problem}, {"device", r.device}, {"path", r.path}, {"threads", r.threads}};
+  const bool timed = r.failure.empty();
+  const auto number = [&](double value) {
+    return timed ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+  };
+  json["us"] = number(r.us);
+  json["us_min"] = number(r.us_min);
+  json["ns_per_token"] = number(r.ns_per_token);
+  json["gb_per_s"] = number(r.gb_per_s);
+  json["ceiling_gb_per_s"] = number(r.ceiling_gb_per_s);
+  json["share_of_ceiling"] = number(r.share_of_ceiling);
+  json["gflop_per_s"] = number(r.gflop_per_s);
+  json["rel_l2"] = r.check.rows > 0 ? nlohmann::ordered_json(r.check.rel_l2) : nullptr;
+  json["checked"] = {{"rows", r.check.rows}, {"q_heads", r.check.q_heads}};
+  json["split"] = {
+      {"mode", Name(r.split.mode)}, {"items", r.split.items}, {"max_splits", r.split.max_splits}};
+  json["runs"] = r.runs;
+  json["input_sets"] = r.input_sets;
+  json["working_set_bytes"] = r.working_set_bytes;
+  json["cold"] = r.cold;
+  json["failure"] = timed ? nlohmann::ordered_json() : nlohmann::ordered_json(r.failure);
+  return json;
+}
+
+std::vector<std::string> TableRow(const BenchResult& r) {
+  return {HumanTime(r.us),
+          HumanNumber(r.ns_per_token),
+          HumanNumber(r.gb_per_s),
+          HumanNumber(r.ceiling_gb_per_s),
+          fmt::format("{:.0f} %", 100 * r.share_of_ceiling),
+          HumanNumber(r.gflop_per_s),
+          HumanError(r.check.rel_l2),
+          fmt::format("{}", r.split.max_splits),
+          r.cold ? "cold" : "warm",
+          r.problem};
+}
+
+void PrintTable(const std::vector<BenchResult>& results) {
+  Table table({"time", "ns/token", "GB/s", "ceiling", "share", "GFLOP/s", "rel_l2", "splits",
+               "inputs", "problem"},
+              {9});
+  bool timed = false;
+  for (const BenchResult& result : results) {
+    if (!result.failure.empty()) continue;
+    table.Add(TableRow(result));
+    timed = true;
+  }
+  const BenchResult& any = results.front();
+  fmt::print("{} on {} thread{}\n\n", any.device, any.threads, any.threads == 1 ? "" : "s");
+  if (timed) {
+    fmt::print(
+        "{}\n"
+        "  time      median of one call       ns/token  per KV token and KV head\n"
+        "  GB/s      KV bytes, scales too     ceiling   GB/s of a plain read of the same inputs\n"
+        "  rel_l2    against float64          inputs    cold: twice the last-level cache\n",
+        table.Render());
+  }
+  for (const BenchResult& result : results) {
+    if (result.failure.empty()) continue;
+    fmt::print("{}FAILED  {}\n        {}\n", timed ? "\n" : "", result.problem, result.failure);
+  }
+}
+
+int RunBench(const BenchArgs& args) {
+  const auto problems =
+      core::ProblemsFromArguments(args.problems.empty() ? kDefaultProblems : args.problems);
+  if (!problems.ok()) return Fail(problems.status());
+  const Result<Device> device = OpenDevice(args.device);
+  if (!device.ok()) return Fail(device.status());
+  std::vector<BenchResult> results;
+  {
+    Progress progress("bench", static_cast<std::int64_t>(problems->size()));
+    for (const core::Problem& problem : *problems) {
+      const auto done = static_cast<std::int64_t>(results.size());
+      results.push_back(Measure(problem, args.device.device, *device, args.options,
+                                [&](std::string_view what) { progress.Update(done, what); }));
+    }
+  }
+  bool failed = false;
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const BenchResult& result : results) {
+    failed = failed || !result.failure.empty();
+    json.push_back(ToJson(result));
+  }
+  if (args.json) {
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    PrintTable(results);
+  }
+  return failed ? kExitFailed : kExitOk;
+}
+
+}  // namespace
+
+void AddBenchCommand(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("bench", "Time per KV token and GB/s, against a measured read ceiling");
+  command->footer(kFooter);
+  auto args = std::make_shared<BenchArgs>();
+  AddProblemArguments(*command, args->problems, false);
+  AddDeviceOptions(*command, args->device);
+  command->add_option("--seconds", args->options.seconds, "Timed seconds per problem")
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  AddJsonOption(*command, args->json);
+  command->callback([args, &exit_code] { exit_code = RunBench(*args); });
+}
+
+}  // namespace kvilt::cli

@@ -23,14 +23,6 @@ using contract::u8;
 constexpr i64 kElementsPerTask = 16384;
 constexpr int kMaxRow = 1024;
 
-void Add(const HealthCounters& from, HealthCounters& to) {
-  to.nan += from.nan;
-  to.infinite += from.infinite;
-  to.saturated += from.saturated;
-  to.flushed_blocks += from.flushed_blocks;
-  to.skipped += from.skipped;
-}
-
 // Divides by the global in place and counts what the formats without blocks count.
 void ToStored(float* row, int count, float global, HealthCounters& health) {
   int nan = 0;
@@ -126,6 +118,14 @@ void WriteToken(const contract::AppendParams& params, i64 token, const contract:
 
 }  // namespace
 
+void AddHealth(const HealthCounters& from, HealthCounters& to) {
+  to.nan += from.nan;
+  to.infinite += from.infinite;
+  to.saturated += from.saturated;
+  to.flushed_blocks += from.flushed_blocks;
+  to.skipped += from.skipped;
+}
+
 AppendHealth Append(const contract::AppendParams& params, WorkerPool& pool) {
   KVILT_CHECK(params.k.head_dim <= kMaxRow && params.v.head_dim <= kMaxRow);
   const i64 token_elements = params.kv_heads * (params.k.head_dim + params.v.head_dim);
@@ -137,8 +137,8 @@ AppendHealth Append(const contract::AppendParams& params, WorkerPool& pool) {
     const i64 begin = task * step;
     const AppendHealth part = WriteTokens(params, begin, std::min(params.tokens, begin + step));
     const std::lock_guard lock(mutex);
-    Add(part.k, total.k);
-    Add(part.v, total.v);
+    AddHealth(part.k, total.k);
+    AddHealth(part.v, total.v);
   });
   return total;
 }

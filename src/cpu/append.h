@@ -12,6 +12,8 @@ struct AppendHealth {
   HealthCounters v;
 };
 
+void AddHealth(const HealthCounters& from, HealthCounters& to);
+
 // Writes every token whose slot is not -1. Bits and counts do not depend on the number of threads
 // or on the caller's FTZ/DAZ mode. A skipped token counts once on each side.
 // REQUIRES: params checked (src/api/append.cc), the sources apart from the cache.

@@ -1,0 +1,120 @@
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "kvilt/page_pool.h"
+#include "src/api/bind.h"
+#include "src/api/device_impl.h"
+#include "src/contract/attention_params.h"
+#include "src/core/check.h"
+#include "src/plan/validate_segment.h"
+
+namespace kvilt {
+namespace {
+
+using contract::i64;
+using contract::u8;
+
+// Below this, waking the workers costs more than the copies.
+constexpr i64 kParallelBytes = 256 * 1024;
+
+// One of the up to four tensors of a cache. Strides and row in bytes.
+struct Rows {
+  u8* data = nullptr;
+  i64 page_stride = 0;
+  i64 token_stride = 0;
+  i64 head_stride = 0;
+  i64 row_bytes = 0;
+  i64 granule = 1;  // Rows that only make sense together.
+};
+
+int CollectRows(const CacheSide& side, const contract::SideParams& params, Rows* out) {
+  int count = 0;
+  out[count++] = {const_cast<u8*>(params.data),
+                  params.page_stride,
+                  params.token_stride,
+                  params.head_stride,
+                  side.data.shape[side.data.rank - 1] * StorageBytes(side.data.dtype),
+                  1};
+  if (params.scales != nullptr) {
+    // interleaved4 spreads the scales of a token over the four rows of its group.
+    out[count++] = {const_cast<u8*>(params.scales),
+                    params.scale_page_stride,
+                    params.scale_token_stride,
+                    params.scale_head_stride,
+                    side.scales.shape[side.scales.rank - 1],
+                    params.interleaved4 != 0 ? 4 : 1};
+  }
+  return count;
+}
+
+void CopyHead(const Rows& rows, std::span<const PageCopy> copies, i64 head) {
+  u8* const base = rows.data + head * rows.head_stride;
+  for (const PageCopy& copy : copies) {
+    const u8* from = base + copy.from * rows.page_stride;
+    u8* to = base + copy.to * rows.page_stride;
+    const i64 count = contract::RoundUp<i64>(copy.rows, rows.granule);
+    for (i64 row = 0; row < count; ++row) {
+      std::memmove(to, from, static_cast<std::size_t>(rows.row_bytes));
+      from += rows.token_stride;
+      to += rows.token_stride;
+    }
+  }
+}
+
+Status CheckCopies(std::span<const PageCopy> copies, i64 pages, i64 page_size) {
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const PageCopy& copy = copies[i];
+    const auto page = [&](std::string_view field, i64 id) {
+      if (id >= 0 && id < pages) return Status();
+      return Status::Invalid(fmt::format("copies[{}].{}", i, field),
+                             fmt::format("{}; accepted: a page in [0, {})", id, pages));
+    };
+    KVILT_RETURN_IF_ERROR(page("from", copy.from));
+    KVILT_RETURN_IF_ERROR(page("to", copy.to));
+    if (copy.from == copy.to) {
+      return Status::Invalid(fmt::format("copies[{}].to", i),
+                             fmt::format("page {} onto itself", copy.to));
+    }
+    if (copy.rows < 0 || copy.rows > page_size) {
+      return Status::Invalid(fmt::format("copies[{}].rows", i),
+                             fmt::format("{}; accepted: 0 to page_size, {}", copy.rows, page_size));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CopyPages(const Device& device, const Segment& cache, std::span<const PageCopy> copies,
+                 Stream stream) {
+  if (stream.handle != nullptr)
+    return Status::Invalid("stream", "the CPU has only the default one");
+  if (cache.paged() == nullptr) return Status::Invalid("cache", "ragged; pages need a paged cache");
+  const auto geometry = plan::CheckSides(cache, device.id().kind, true, "cache");
+  if (!geometry.ok()) return geometry.status();
+  KVILT_RETURN_IF_ERROR(CheckCopies(copies, geometry->pages, geometry->page_size));
+
+  const contract::SegmentParams params = api::BindSegment(cache);
+  Rows tensors[4];
+  int count = CollectRows(cache.k(), params.k, tensors);
+  count += CollectRows(cache.v(), params.v, tensors + count);
+  i64 bytes = 0;
+  for (int t = 0; t < count; ++t) {
+    for (const PageCopy& copy : copies) bytes += copy.rows * tensors[t].row_bytes;
+  }
+  // Heads are independent of each other; the copies of one head keep their order, so a page may be
+  // copied on after it was copied to.
+  const i64 heads = geometry->kv_heads;
+  const auto copy_head = [&](int, i64 index) {
+    CopyHead(tensors[index / heads], copies, index % heads);
+  };
+  if (bytes * heads < kParallelBytes) {
+    for (i64 index = 0; index < count * heads; ++index) copy_head(0, index);
+  } else {
+    device.impl()->pool.ParallelFor(count * heads, copy_head);
+  }
+  return {};
+}
+
+}  // namespace kvilt

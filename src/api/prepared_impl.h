@@ -1,0 +1,28 @@
+// What a PreparedPlan handle points to.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "kvilt/attention.h"
+#include "src/plan/plan_data.h"
+
+namespace kvilt {
+
+struct PreparedPlan::Impl {
+  Impl(Device on, Plan made) : device(std::move(on)), plan(std::move(made)) {}
+
+  const Device device;
+  Plan plan;                // Replaced by UpdatePlan.
+  plan::PlanDataView view;  // Of plan.data.
+
+  // Filled by the first Run of a plan with RoPE: the options hash fixes every number they come
+  // from, so they hold for all later runs and updates.
+  std::once_flag rope_once;
+  std::vector<double> rope_frequencies;
+
+  std::mutex error_mutex;
+  Status first_error;  // Since the last LastError.
+};
+
+}  // namespace kvilt

@@ -59,6 +59,13 @@ class SideLoader {
       return metadata_.status();
     }
     side.layout = static_cast<KvLayout>(layout);
+    // Pages may be none, tokens, heads and rows not: an empty axis could have any length beside it.
+    for (int dim = paged_ ? 1 : 0; dim < rank; ++dim) {
+      const bool tokens = !paged_ && dim == (side.layout == KvLayout::kHND ? 1 : 0);
+      if (side.data.shape[dim] < 1 && !tokens) {
+        return Status::Invalid(fmt::format("{}.shape[{}]", tensor, dim), "0, expected >= 1");
+      }
+    }
     return Status::Ok();
   }
 

@@ -192,6 +192,8 @@ TEST_F(CacheFileTest, ErrorsNameTheTensor) {
               c.v.data.shape[2] = 1;
             }),
             "v.global: F32 [2], expected F32 [1] or [1]");
+  EXPECT_EQ(error([](PagedKv& c) { c.k.data.shape[1] = c.k.scales.shape[1] = 0; }),
+            "k.data.shape[1]: 0, expected >= 1");
 }
 
 TEST_F(CacheFileTest, WriterRefusesKeysOfTheSegment) {

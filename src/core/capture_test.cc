@@ -82,7 +82,7 @@ TEST_P(Capture, LoadsAndHoldsItsNeedle) {
 INSTANTIATE_TEST_SUITE_P(Data, Capture,
                          ::testing::Values("smollm2_135m_layer07.safetensors",
                                            "smollm2_135m_layer18.safetensors"),
-                         [](const auto& info) { return std::string(info.param).substr(13, 7); });
+                         [](const auto& test) { return std::string(test.param).substr(13, 7); });
 
 TEST(CaptureSize, AtMostFourMegabytesInAll) {
   std::uintmax_t total = 0;

@@ -25,7 +25,8 @@ enum class LseBase : std::uint8_t { kNatural = 0, kTwo = 1 };
 // ALiBi: slope[h] * (j - (i + delta)) or slope[h] * (j - i).
 enum class AlibiOrigin : std::uint8_t { kBottomRight = 0, kRowIndex = 1 };
 
-// Which elements rotate together, r = rotary_dim: (i, i + r/2) or (2i, 2i + 1).
+// Which elements rotate together: (i, i + r/2) or (2i, 2i + 1). r is rotary_dim with kRotary, and
+// head_dim with kProportional, whose pairs span the whole head (as in Gemma 4).
 enum class RopePairing : std::uint8_t { kHalf = 0, kInterleaved = 1 };
 // theta^(-2i / rotary_dim), or theta^(-2i / head_dim) which is zero from pair rotary_dim/2 on.
 enum class RopeFrequency : std::uint8_t { kRotary = 0, kProportional = 1 };

@@ -22,6 +22,26 @@ namespace kvilt {
 Result<Plan> MakePlan(const AttentionRequest& request, const DeviceSpec& spec,
                       const PlanOptions& options = {});
 
+// What a server may ever ask for, to size one workspace ahead of time.
+struct WorkspaceCapacity {
+  int q_heads = 0;
+  int kv_heads = 0;
+  int head_dim_qk = 0;
+  int head_dim_vo = 0;
+  std::int64_t query_rows = 0;  // Of a batch, all requests together.
+  std::int64_t kv_len = 0;      // Of one request.
+  int segments = 1;             // Of a request.
+  int shared_segments = 0;      // Of those, how many may have owners.
+};
+
+// Bytes that suffice for every request within the capacity, planned with these options: MakePlan
+// never answers with a larger workspace_bytes, and in kAuto a plan whose workspace_limit_bytes is
+// this number loses no split to the limit. An upper bound; the need of one request is its
+// plan's workspace_bytes. Pure and thread-safe.
+// Errors: kInvalidArgument names the field; kResourceExhausted when the bytes leave 64 bits.
+Result<std::int64_t> WorkspaceBytes(const WorkspaceCapacity& capacity, const DeviceSpec& spec,
+                                    const PlanOptions& options = {});
+
 // A plan placed on a device: kernels compiled, plan data uploaded, an error word of its own.
 // Movable handle; copies share state. Run from several threads is allowed (each with its own
 // workspace and outputs).

@@ -1,0 +1,77 @@
+// The ranges of keys that are cut into splits, each for the row blocks that read it together.
+//
+// A run is a stretch of keys of one row block, or (cascade) a shared segment for several row
+// blocks whose segment begins at the same absolute key. A block's runs partition its keys, in
+// order; a cut of a run is a split of every block in it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kvilt/attention.h"
+#include "src/contract/visibility.h"
+#include "src/plan/row_blocks.h"
+#include "src/plan/tile_select.h"
+#include "src/plan/validate.h"
+
+namespace kvilt::plan {
+
+struct KeyRun {
+  std::int64_t member_begin = 0;  // In KeyRuns::members.
+  std::int64_t member_count = 0;  // > 1: a cascade.
+  std::int64_t rows = 0;          // Query rows of all members.
+  int request = 0;                // Of the first member: locates segment borders.
+  contract::KeyRange keys;
+  double cost = 0;  // Of all KV heads, without set-up.
+  // Decided by split_kv.h:
+  std::int64_t splits = 1;
+  int head_groups = 1;
+};
+
+struct RunMember {
+  int block = 0;
+  std::int64_t first_split = 0;  // Split of the block that the run's first split is.
+};
+
+struct KeyRuns {
+  std::vector<KeyRun> runs;
+  std::vector<RunMember> members;
+  // Runs of block b in key order: block_runs[block_begin[b] .. block_begin[b + 1]).
+  struct BlockRun {
+    int run = 0;
+    std::int64_t member = 0;
+  };
+  std::vector<BlockRun> block_runs;
+  std::vector<std::int64_t> block_begin;
+  double total_cost = 0;
+};
+
+// Per-segment weights and piecewise costs of key ranges.
+class KeyCosts {
+ public:
+  KeyCosts(const AttentionRequest& request, const RequestGeometry& geometry);
+
+  // Cost of `keys` of request r for `head_rows` (query rows times group) and one KV head.
+  double Range(std::int64_t r, contract::KeyRange keys, std::int64_t head_rows) const;
+  // The key at which the cost of [keys.begin, key) reaches `cost`.
+  std::int64_t KeyAt(std::int64_t r, contract::KeyRange keys, std::int64_t head_rows,
+                     double cost) const;
+  // Bytes of KV, scales included, in `keys` of request r, all KV heads.
+  std::int64_t Bytes(std::int64_t r, contract::KeyRange keys) const;
+
+  double read_rows(std::size_t segment) const { return read_rows_[segment]; }
+
+ private:
+  const RequestGeometry& geometry_;
+  int dims_ = 0;
+  std::vector<double> read_rows_;        // [segments], see cost_model.h.
+  std::vector<std::int64_t> key_bytes_;  // [segments], of one key, all KV heads.
+};
+
+// `cascade`: gather blocks of the owners of shared segments where it pays. Never with kOff, nor
+// with rope.key_positions (owners may then rotate one key differently).
+KeyRuns MakeKeyRuns(const AttentionRequest& request, const RequestGeometry& geometry,
+                    const std::vector<PlannedBlock>& blocks, const KeyCosts& costs,
+                    const ModelDims& dims, std::int64_t rows_per_block, bool cascade);
+
+}  // namespace kvilt::plan

@@ -1,0 +1,103 @@
+#include "src/plan/row_blocks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/contract/types.h"
+#include "src/core/check.h"
+
+namespace kvilt::plan {
+namespace {
+
+using contract::CeilDiv;
+using contract::KeyRange;
+
+// Keys that the rows of a block may see, and how many (row, key) pairs that makes.
+class BlockVisibility {
+ public:
+  BlockVisibility(const AttentionRequest& request, const RequestGeometry& geometry)
+      : visibility_(geometry.visibility), positions_(request.q_positions) {
+    has_window_ = visibility_.window_left >= 0 || visibility_.window_right >= 0;
+    is_causal_ = visibility_.mask == static_cast<int>(contract::Mask::kCausal);
+  }
+
+  void Fill(PlannedBlock& block, std::int64_t q_begin, std::int64_t q_len, std::int64_t kv_len,
+            double& pairs) const {
+    if (has_window_) {
+      FillRowByRow(block, q_begin, q_len, kv_len, pairs);
+    } else if (is_causal_) {
+      FillCausal(block, q_len, kv_len, pairs);
+    } else {
+      block.keys = {0, kv_len};
+      pairs += static_cast<double>(block.row_count) * static_cast<double>(kv_len);
+    }
+  }
+
+ private:
+  // Row i sees clamp(i + delta + 1, 0, kv_len) keys: an arithmetic series once it is positive.
+  static void FillCausal(PlannedBlock& block, std::int64_t q_len, std::int64_t kv_len,
+                         double& pairs) {
+    const std::int64_t delta = kv_len - q_len;
+    const std::int64_t last = block.row_begin + block.row_count - 1 + delta + 1;
+    const std::int64_t first = std::max<std::int64_t>(block.row_begin + delta + 1, 1);
+    block.keys = {0, std::clamp<std::int64_t>(last, 0, kv_len)};
+    if (last < first) return;
+    const auto terms = static_cast<double>(last - first + 1);
+    pairs += terms * (static_cast<double>(first) + static_cast<double>(last)) / 2;
+  }
+
+  void FillRowByRow(PlannedBlock& block, std::int64_t q_begin, std::int64_t q_len,
+                    std::int64_t kv_len, double& pairs) const {
+    block.keys = {kv_len, 0};
+    for (std::int64_t i = block.row_begin; i < block.row_begin + block.row_count; ++i) {
+      const std::int64_t position =
+          positions_.defined() ? positions_[q_begin + i] : i + kv_len - q_len;
+      const KeyRange row = contract::VisibleKeys(visibility_, i, q_len, kv_len, position);
+      if (row.empty()) continue;
+      block.keys.begin = std::min(block.keys.begin, row.begin);
+      block.keys.end = std::max(block.keys.end, row.end);
+      pairs += static_cast<double>(row.end - row.begin);
+    }
+    if (block.keys.empty()) block.keys = {0, 0};
+  }
+
+  const contract::Visibility visibility_;
+  const IndexArray& positions_;
+  bool has_window_ = false;
+  bool is_causal_ = false;
+};
+
+}  // namespace
+
+Result<BlockList> MakeRowBlocks(const AttentionRequest& request, const RequestGeometry& geometry,
+                                std::int64_t rows_per_block) {
+  std::int64_t count = 0;
+  for (std::int64_t r = 0; r < geometry.batch; ++r) {
+    count += CeilDiv(geometry.q_len(r), rows_per_block);
+  }
+  if (count > kMaxListEntries) {
+    return Status::Invalid("q_indptr",
+                           fmt::format("{} rows make {} row blocks, expected <= {}",
+                                       geometry.q_begin.back(), count, kMaxListEntries));
+  }
+  BlockList list;
+  list.blocks.reserve(static_cast<std::size_t>(count));
+  const BlockVisibility visibility(request, geometry);
+  for (std::int64_t r = 0; r < geometry.batch; ++r) {
+    const std::int64_t q_len = geometry.q_len(r);
+    const std::int64_t kv_len = geometry.kv_len(r);
+    const std::int64_t blocks = CeilDiv(q_len, rows_per_block);
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      PlannedBlock& block = list.blocks.emplace_back();
+      block.request = static_cast<int>(r);
+      block.row_begin = q_len / blocks * b + std::min(b, q_len % blocks);
+      block.row_count = q_len / blocks + (b < q_len % blocks);
+      visibility.Fill(block, geometry.q_begin[static_cast<std::size_t>(r)], q_len, kv_len,
+                      list.visible_pairs);
+    }
+  }
+  return list;
+}
+
+}  // namespace kvilt::plan

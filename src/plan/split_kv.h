@@ -1,0 +1,37 @@
+// Decides how each key run is cut: into splits along its keys, and into groups of KV heads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kvilt/attention.h"
+#include "src/plan/key_runs.h"
+
+namespace kvilt::plan {
+
+struct SplitContext {
+  const RequestGeometry& geometry;
+  const std::vector<PlannedBlock>& blocks;
+  const KeyCosts& costs;
+  const ModelDims& dims;
+  const DeviceSpec& spec;
+  const PlanOptions& options;
+};
+
+// Rows of the workspace that the runs' splits need, and the bytes they take. False when the bytes
+// leave 64 bits.
+std::int64_t PartialRows(const std::vector<PlannedBlock>& blocks, const KeyRuns& runs);
+bool PartialBytes(std::int64_t rows, const ModelDims& dims, std::int64_t& bytes);
+
+// kAuto: near-equal items, kItemsPerSlot per slot, no split shorter than kMinSplitKeys, none at
+// all on one slot, within options.workspace_limit_bytes; false when even unsplit runs (those of
+// cascades) exceed the limit.
+// kFixed: cuts at absolute multiples of n and at segment borders; kOff: none.
+// Sets splits (kAuto: at most so many, see CutsOf) and head_groups of each run.
+bool ChooseSplits(const SplitContext& context, KeyRuns& runs);
+
+// The borders of a run's splits: keys.begin, the cuts, keys.end, strictly increasing. kAuto cuts
+// at multiples of kTileKeys, which may make fewer splits than were chosen.
+void CutsOf(const SplitContext& context, const KeyRun& run, std::vector<std::int64_t>& cuts);
+
+}  // namespace kvilt::plan

@@ -1,0 +1,66 @@
+#include "src/plan/tile_select.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/contract/types.h"
+#include "src/plan/cost_model.h"
+
+namespace kvilt::plan {
+namespace {
+
+constexpr std::int64_t kDefaultL2Bytes = std::int64_t{1} << 20;
+constexpr std::int64_t kLeastBlockRows = 16;  // Times group.
+constexpr std::int64_t kF32Bytes = 4;
+
+// q and the running output of one row of one query head.
+std::int64_t RowStateBytes(const ModelDims& dims) { return dims.dims() * kF32Bytes; }
+
+}  // namespace
+
+std::int64_t L2Limit(const DeviceSpec& spec) {
+  return spec.l2_bytes > 0 ? spec.l2_bytes : kDefaultL2Bytes;
+}
+
+std::int64_t RowsPerBlock(const ModelDims& dims, const DeviceSpec& spec) {
+  const std::int64_t fitting = L2Limit(spec) / 4 / RowStateBytes(dims);
+  const std::int64_t rows = std::clamp(fitting, kLeastBlockRows, kBlockRows);
+  return std::max<std::int64_t>(1, rows / dims.group());
+}
+
+int HeadGroups(std::int64_t rows, const ModelDims& dims, const DeviceSpec& spec) {
+  const std::int64_t head_bytes = rows * dims.group() * RowStateBytes(dims);
+  const std::int64_t together =
+      std::clamp<std::int64_t>(L2Limit(spec) / 2 / head_bytes, 1, dims.kv_heads);
+  return static_cast<int>(contract::CeilDiv<std::int64_t>(dims.kv_heads, together));
+}
+
+TileChoice DescribeTile(const std::string& path, std::int64_t rows, int heads,
+                        const ModelDims& dims) {
+  TileChoice tile;
+  tile.q_rows = static_cast<int>(rows * dims.group());
+  tile.kv_rows = static_cast<int>(kTileKeys);
+  tile.head_dim_qk = dims.head_dim_qk;
+  tile.head_dim_vo = dims.head_dim_vo;
+  tile.kv_heads = heads;
+  tile.name = fmt::format("{} {}x{} d{}/{}", path, tile.q_rows, tile.kv_rows, dims.head_dim_qk,
+                          dims.head_dim_vo);
+  return tile;
+}
+
+std::vector<SmemPart> WorkingSet(std::int64_t rows, int heads, int operand_bytes,
+                                 const ModelDims& dims) {
+  const std::int64_t head_rows = rows * dims.group();
+  const std::int64_t state_rows = head_rows * heads;
+  return {
+      {"q", state_rows * dims.head_dim_qk * kF32Bytes},
+      {"k_tile", kTileKeys * dims.head_dim_qk * operand_bytes},
+      {"v_tile", kTileKeys * dims.head_dim_vo * operand_bytes},
+      {"scores", head_rows * kTileKeys * kF32Bytes},
+      {"out", state_rows * dims.head_dim_vo * kF32Bytes},
+      {"softmax", state_rows * 2 * kF32Bytes},
+  };
+}
+
+}  // namespace kvilt::plan

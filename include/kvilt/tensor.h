@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <vector>
 
 #include "kvilt/dtype.h"
 
@@ -69,6 +70,12 @@ struct IndexArray {
       : data(values.data()), dtype(DType::kI32), size(static_cast<std::int64_t>(values.size())) {}
   IndexArray(std::span<const std::int64_t> values)  // NOLINT(google-explicit-constructor)
       : data(values.data()), dtype(DType::kI64), size(static_cast<std::int64_t>(values.size())) {}
+  IndexArray(const std::vector<std::int32_t>& values)  // NOLINT(google-explicit-constructor)
+      : IndexArray(std::span(values)) {}
+  IndexArray(const std::vector<std::int64_t>& values)  // NOLINT(google-explicit-constructor)
+      : IndexArray(std::span(values)) {}
+  IndexArray(std::vector<std::int32_t>&&) = delete;  // Would borrow from a temporary.
+  IndexArray(std::vector<std::int64_t>&&) = delete;
 
   bool defined() const { return data != nullptr || size > 0; }
   bool on_host() const { return device.kind == DeviceKind::kCpu; }

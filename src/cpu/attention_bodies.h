@@ -1,0 +1,51 @@
+// For tests: every body that this machine can run, with the accuracy each must reach.
+#pragma once
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "src/cpu/attention_fixture.h"
+
+namespace kvilt::cpu {
+
+struct BodyUnderTest {
+  contract::PathId path = contract::PathId::kCpuF32;
+  SimdTarget target = SimdTarget::kScalar;
+  int accuracy = 0;  // kvilt::Accuracy
+
+  friend std::ostream& operator<<(std::ostream& os, const BodyUnderTest& body) {
+    return os << (body.path == contract::PathId::kCpuF32 ? "cpu/f32 on " : "cpu/avx512_bf16 on ")
+              << std::string(Name(body.target)) << " accuracy " << body.accuracy;
+  }
+};
+
+inline std::vector<BodyUnderTest> BodiesUnderTest() {
+  std::vector<BodyUnderTest> bodies;
+  for (const SimdTarget target : SupportedTargets()) {
+    if (target == SimdTarget::kAvx512Bf16) {
+      bodies.push_back({contract::PathId::kCpuAvx512Bf16, target, 0});
+      bodies.push_back({contract::PathId::kCpuAvx512Bf16, target, 1});
+    } else {
+      bodies.push_back({contract::PathId::kCpuF32, target, 2});
+    }
+  }
+  return bodies;
+}
+
+inline bool Reads(const BodyUnderTest& body, contract::Format format) {
+  return body.path == contract::PathId::kCpuF32 ||
+         (format != contract::Format::kF32 && format != contract::Format::kF16);
+}
+
+// SEMANTICS section 4, output rounding included.
+inline double Tolerance(const BodyUnderTest& body, const AttentionOptions& options) {
+  double tolerance = 1e-5;
+  if (body.path == contract::PathId::kCpuAvx512Bf16) tolerance = body.accuracy == 0 ? 2.5e-3 : 3e-4;
+  if (options.out_format == contract::Format::kBF16) tolerance += 2e-3;
+  if (options.out_format == contract::Format::kF16) tolerance += 3e-4;
+  return tolerance;
+}
+
+}  // namespace kvilt::cpu

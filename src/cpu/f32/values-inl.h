@@ -1,0 +1,63 @@
+// output = output * factor + sum_t p[t] * value row t, in f32. Compiled once per Highway target.
+#include "hwy/highway.h"
+#include "src/cpu/attention_body.h"
+#include "src/cpu/f32/decode-inl.h"
+
+#if defined(KVILT_CPU_F32_VALUES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVILT_CPU_F32_VALUES_INL_H_
+#undef KVILT_CPU_F32_VALUES_INL_H_
+#else
+#define KVILT_CPU_F32_VALUES_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace kvilt::cpu::f32 {
+namespace HWY_NAMESPACE {
+
+// kRows rows x kColumns vectors of the head dim, in registers over the keys of the tile.
+// p[r * kTileKeys + t]; keys ascending, so a row's sums do not depend on its neighbours.
+template <int kRows, int kColumns>
+HWY_INLINE void AddValues(const float* p, const float* factors, float* const* outputs,
+                          const float* values, int dim, int column, int key_begin, int key_end) {
+  const DF df;
+  const int lanes = static_cast<int>(hn::Lanes(df));
+  VF sums[kRows][kColumns];
+  for (int r = 0; r < kRows; ++r) {
+    const VF factor = hn::Set(df, factors[r]);
+    for (int c = 0; c < kColumns; ++c) {
+      sums[r][c] = hn::Mul(factor, hn::Load(df, outputs[r] + column + c * lanes));
+    }
+  }
+  for (int t = key_begin; t < key_end; ++t) {
+    VF v[kColumns];
+    for (int c = 0; c < kColumns; ++c) v[c] = hn::Load(df, values + t * dim + column + c * lanes);
+    for (int r = 0; r < kRows; ++r) {
+      const VF weight = hn::Set(df, p[r * kTileKeys + t]);
+      for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::MulAdd(weight, v[c], sums[r][c]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kColumns; ++c) {
+      hn::Store(sums[r][c], df, outputs[r] + column + c * lanes);
+    }
+  }
+}
+
+template <int kRows, int kColumns>
+HWY_INLINE void AddAllValues(const float* p, const float* factors, float* const* outputs,
+                             const float* values, int dim, int key_begin, int key_end) {
+  const int lanes = static_cast<int>(hn::Lanes(DF()));
+  int column = 0;
+  for (; column + kColumns * lanes <= dim; column += kColumns * lanes) {
+    AddValues<kRows, kColumns>(p, factors, outputs, values, dim, column, key_begin, key_end);
+  }
+  for (; column < dim; column += lanes) {
+    AddValues<kRows, 1>(p, factors, outputs, values, dim, column, key_begin, key_end);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kvilt::cpu::f32
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,134 @@
+#include "src/cpu/write_results.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "src/contract/formats.h"
+#include "src/contract/softmax.h"
+
+namespace kvilt::cpu {
+namespace {
+
+using contract::AttentionParams;
+using contract::Format;
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+void StoreRow(const float* values, float factor, int count, Format format, u8* out) {
+  switch (format) {
+    case Format::kBF16:
+      for (int i = 0; i < count; ++i) {
+        const contract::u16 bits = contract::EncodeBF16(values[i] * factor);
+        std::memcpy(out + 2 * i, &bits, 2);
+      }
+      break;
+    case Format::kF16:
+      for (int i = 0; i < count; ++i) {
+        const contract::u16 bits = contract::EncodeF16(values[i] * factor);
+        std::memcpy(out + 2 * i, &bits, 2);
+      }
+      break;
+    default:
+      for (int i = 0; i < count; ++i) {
+        const float value = values[i] * factor;
+        std::memcpy(out + 4 * i, &value, 4);
+      }
+      break;
+  }
+}
+
+void StoreLse(const Launch& launch, i64 q_row, i64 head, double value) {
+  const AttentionParams& params = *launch.params;
+  if (params.lse == nullptr) return;
+  params.lse[q_row * params.lse_row_stride + head * params.lse_head_stride] =
+      static_cast<float>(value);
+}
+
+constexpr double kLn2 = 0.69314718055994530942;
+
+}  // namespace
+
+void WriteResult(const Launch& launch, i64 q_row, i64 head, const RowState& state, float* scratch) {
+  const AttentionParams& params = *launch.params;
+  const int dim = launch.config.head_dim_vo;
+  u8* out = params.out + q_row * params.out_row_stride + head * params.out_head_stride;
+  const Format format = static_cast<Format>(params.out_format);
+  const double sink = params.sink == nullptr ? static_cast<double>(kMinusInfinity)
+                                             : double{params.sink[head * params.sink_stride]};
+  const double to_base = params.lse_base_two ? 1.0 : kLn2;
+  if (state.sum == 0.0f) {
+    std::memset(scratch, 0, static_cast<std::size_t>(dim) * sizeof(float));
+    StoreRow(scratch, 1.0f, dim, format, out);
+    StoreLse(launch, q_row, head, params.lse_base_two ? sink / kLn2 : sink);
+    return;
+  }
+  float reference = state.reference;
+  float move = 1.0f;
+  double total = double{state.sum};
+  if (params.sink != nullptr) {
+    const double logit = sink / kLn2;
+    reference = contract::Max(reference, static_cast<float>(std::ceil(logit)));
+    move = contract::MoveFactor(state.reference, reference);
+    total = total * double{move} + std::exp2(logit - double{reference});
+  }
+  StoreRow(state.output, static_cast<float>(double{move} / total), dim, format, out);
+  StoreLse(launch, q_row, head, (double{reference} + std::log2(total)) * to_base);
+}
+
+void WritePartial(const Launch& launch, i64 partial_row, i64 head, const RowState& state) {
+  const contract::PartialLayout layout = launch.plan->partials();
+  float* outputs = reinterpret_cast<float*>(launch.workspace);
+  float* states = reinterpret_cast<float*>(launch.workspace + layout.StateByteOffset());
+  std::memcpy(outputs + layout.OutIndex(partial_row, head), state.output,
+              static_cast<std::size_t>(launch.config.head_dim_vo) * sizeof(float));
+  float* cell = states + layout.StateIndex(partial_row, head);
+  cell[0] = state.reference;
+  cell[1] = state.sum;
+}
+
+namespace {
+
+// The merged state of one row and head over all splits of its block.
+RowState MergeSplits(const Launch& launch, const contract::RowBlock& block, i64 row, i64 head,
+                     float* output) {
+  const contract::PartialLayout layout = launch.plan->partials();
+  const float* outputs = reinterpret_cast<const float*>(launch.workspace);
+  const float* states = reinterpret_cast<const float*>(launch.workspace + layout.StateByteOffset());
+  const int dim = launch.config.head_dim_vo;
+  RowState merged{output, kMinusInfinity, 0.0f};
+  for (int split = 0; split < block.splits; ++split) {
+    const i64 partial = PartialRow(block, split, row);
+    merged.reference = contract::Max(merged.reference, states[layout.StateIndex(partial, head)]);
+  }
+  std::memset(output, 0, static_cast<std::size_t>(dim) * sizeof(float));
+  for (int split = 0; split < block.splits; ++split) {
+    const i64 partial = PartialRow(block, split, row);
+    const float* state = states + layout.StateIndex(partial, head);
+    if (state[1] == 0.0f) continue;  // Saw nothing.
+    const float factor = contract::MoveFactor(state[0], merged.reference);
+    const float* source = outputs + layout.OutIndex(partial, head);
+    merged.sum += state[1] * factor;
+    for (int i = 0; i < dim; ++i) output[i] += source[i] * factor;
+  }
+  return merged;
+}
+
+}  // namespace
+
+void RunMerge(const Launch& launch, const contract::MergeItem& merge, float* scratch) {
+  const contract::RowBlock& block = launch.plan->blocks[static_cast<std::size_t>(merge.block)];
+  const contract::RequestInfo& request =
+      launch.plan->requests[static_cast<std::size_t>(block.request)];
+  float* zeros = scratch + launch.config.head_dim_vo;
+  for (i64 row = merge.row_begin; row < merge.row_begin + merge.row_count; ++row) {
+    const i64 q_row = request.q_row_begin + block.row_begin + row;
+    for (int head = 0; head < launch.plan->header->q_heads; ++head) {
+      const RowState state = block.splits == 0 ? RowState{scratch, kMinusInfinity, 0.0f}
+                                               : MergeSplits(launch, block, row, head, scratch);
+      WriteResult(launch, q_row, head, state, zeros);
+    }
+  }
+}
+
+}  // namespace kvilt::cpu

@@ -30,9 +30,10 @@ std::int64_t RowsPerBlock(const ModelDims& dims, const DeviceSpec& spec) {
 }
 
 int HeadGroups(std::int64_t rows, const ModelDims& dims, const DeviceSpec& spec) {
-  const std::int64_t head_bytes = rows * dims.group() * RowStateBytes(dims);
+  const std::int64_t head_rows = rows * dims.group();
+  const std::int64_t room = L2Limit(spec) / (head_rows < kComputeBoundRows ? 2 : 8);
   const std::int64_t together =
-      std::clamp<std::int64_t>(L2Limit(spec) / 2 / head_bytes, 1, dims.kv_heads);
+      std::clamp<std::int64_t>(room / (head_rows * RowStateBytes(dims)), 1, dims.kv_heads);
   return static_cast<int>(contract::CeilDiv<std::int64_t>(dims.kv_heads, together));
 }
 

@@ -24,7 +24,8 @@ struct ModelDims {
 std::int64_t RowsPerBlock(const ModelDims& dims, const DeviceSpec& spec);
 
 // Groups of KV heads into which an item of `rows` query rows must be cut so that q and the running
-// outputs of all its heads fill at most half of L2. 1 = all heads together, the page-major order.
+// outputs of all its heads fill at most half of L2; an eighth from kComputeBoundRows on, where
+// walking several heads page by page saves nothing. 1 = all heads together, the page-major order.
 int HeadGroups(std::int64_t rows, const ModelDims& dims, const DeviceSpec& spec);
 
 // `rows` (query rows) and `heads` (KV heads) are the largest of the plan's items.

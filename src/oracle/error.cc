@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "src/oracle/decode.h"
+#include "src/oracle/oracle.h"
+
+namespace kvilt::oracle {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct RowError {
+  double squares = 0;
+  std::int64_t nan_elements = 0;
+};
+
+RowError CompareRow(const std::vector<double>& got, const double* want) {
+  RowError error;
+  for (std::size_t d = 0; d < got.size(); ++d) {
+    if (std::isnan(got[d])) ++error.nan_elements;
+    error.squares += (got[d] - want[d]) * (got[d] - want[d]);
+  }
+  if (error.nan_elements > 0) error.squares = kInfinity;
+  return error;
+}
+
+double Ratio(double squares, double magnitude) {
+  if (squares == 0) return 0;
+  return magnitude > 0 ? std::sqrt(squares) / magnitude : kInfinity;
+}
+
+void CompareLse(double got, double want, Error& error) {
+  if (std::isnan(got)) ++error.nan_elements;
+  if (got == want) return;  // Equal infinities too.
+  double difference = std::fabs(got - want);
+  if (std::isnan(difference)) difference = kInfinity;
+  const double bound = 1e-3 + std::ldexp(std::fabs(want), -21);
+  error.lse_err = std::max(error.lse_err, difference);
+  error.lse_excess =
+      std::max(error.lse_excess, std::isfinite(bound) ? difference / bound : kInfinity);
+}
+
+}  // namespace
+
+Error ErrorAgainst(const Reference& reference, const AttentionRequest& request) {
+  Error error;
+  double squares = 0, magnitudes = 0;
+  for (std::size_t n = 0; n < reference.rows.size(); ++n) {
+    const std::int64_t row = reference.rows[n];
+    for (std::int64_t head = 0; head < reference.q_heads; ++head) {
+      const std::size_t entry =
+          n * static_cast<std::size_t>(reference.q_heads) + static_cast<std::size_t>(head);
+      const auto got =
+          DecodeRow(request.out.dtype, At(request.out, {row, head, 0}), reference.head_dim_vo);
+      const double* want =
+          reference.out.data() + entry * static_cast<std::size_t>(reference.head_dim_vo);
+      const RowError row_error = CompareRow(got, want);
+      const double magnitude = reference.magnitude[entry];
+      squares += row_error.squares;
+      magnitudes += magnitude * magnitude;
+      error.nan_elements += row_error.nan_elements;
+      const double relative = Ratio(row_error.squares, magnitude);
+      if (relative > error.worst_row_rel_l2) {
+        error.worst_row_rel_l2 = relative;
+        error.worst_row = row;
+        error.worst_head = head;
+      }
+      if (request.lse.defined()) {
+        const auto lse = DecodeRow(DType::kF32, At(request.lse, {row, head}), 1);
+        CompareLse(lse[0], reference.lse[entry], error);
+      }
+    }
+  }
+  error.rel_l2 = Ratio(squares, std::sqrt(magnitudes));
+  // A row without weight must be zero, however small it is beside the others.
+  if (error.worst_row_rel_l2 == kInfinity) error.rel_l2 = kInfinity;
+  return error;
+}
+
+Error ErrorAgainst(const AttentionRequest& request, std::int64_t max_rows) {
+  return ErrorAgainst(Attention(request, max_rows), request);
+}
+
+}  // namespace kvilt::oracle

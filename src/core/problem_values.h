@@ -86,8 +86,8 @@ void FillQueryRow(DType dtype, double rms, std::int64_t head_dim, Random random,
   FillNormalElements(dtype, rms, RowElements(dtype, head_dim), random, row);
   if (dtype != DType::kNVFP4) return;
   for (std::int64_t s = 0; s < head_dim / kBlockElements; ++s) {
-    // 2.9 is the root mean square of a random code; scales vary from half to one and a half.
-    const double scale = rms / 2.9 * (0.5 + static_cast<double>(random.Below(256)) / 256);
+    // A random code has the root mean square 2.93, scales from half to one and a half 1.04.
+    const double scale = rms / 3.05 * (0.5 + static_cast<double>(random.Below(256)) / 256);
     *scale_at(s) = static_cast<std::byte>(EncodeValue(DType::kE4M3, scale));
   }
 }

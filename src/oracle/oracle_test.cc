@@ -417,10 +417,10 @@ TEST(ProblemScores, HaveTheirSigma) {
       for (double lse : Attention(data.request()).lse) sum += lse - std::log(1000);
       return std::sqrt(std::max(0.0, 2 * sum / 8));
     };
-    EXPECT_NEAR(implied("sigma=0.3 data=iid"), 0.3, 0.05) << text;
+    EXPECT_NEAR(implied("sigma=0.3 data=iid"), 0.3, 0.06) << text;
     EXPECT_NEAR(implied("sigma=0.9 data=iid"), 0.9, 0.15) << text;
     // Magnitudes that vary make the tails heavier.
-    EXPECT_NEAR(implied("sigma=0.3"), 0.35, 0.1) << text;
+    EXPECT_NEAR(implied("sigma=0.3"), 0.36, 0.12) << text;
   }
 }
 

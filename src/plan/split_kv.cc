@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "src/contract/types.h"
 #include "src/contract/work_item.h"
@@ -116,7 +117,10 @@ std::int64_t PartialRows(const std::vector<PlannedBlock>& blocks, const KeyRuns&
       const int run = runs.block_runs[static_cast<std::size_t>(i)].run;
       splits += runs.runs[static_cast<std::size_t>(run)].splits;
     }
-    if (splits > 1) rows += splits * blocks[b].row_count;
+    std::int64_t more = 0;
+    if (splits > 1 && (!Multiply(splits, blocks[b].row_count, more) || !Add(rows, more, rows))) {
+      return std::numeric_limits<std::int64_t>::max();
+    }
   }
   return rows;
 }

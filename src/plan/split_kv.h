@@ -18,8 +18,8 @@ struct SplitContext {
   const PlanOptions& options;
 };
 
-// Rows of the workspace that the runs' splits need, and the bytes they take. False when the bytes
-// leave 64 bits.
+// Rows of the workspace that the runs' splits need (saturated), and the bytes they take. False when
+// the bytes leave 64 bits.
 std::int64_t PartialRows(const std::vector<PlannedBlock>& blocks, const KeyRuns& runs);
 bool PartialBytes(std::int64_t rows, const ModelDims& dims, std::int64_t& bytes);
 

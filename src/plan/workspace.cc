@@ -70,9 +70,10 @@ std::int64_t AutoRows(const WorkspaceCapacity& c, const ModelDims& dims, const D
   if (longest == 1 && runs == 1) return 0;
   const std::int64_t unsplit = runs == 1 ? 0 : c.query_rows * runs;
   if (longest == 1) return unsplit;
-  // Neither more than every row in its longest splits.
-  const std::int64_t every = c.query_rows * (longest + runs);
-  return std::min(AutoSplitRows(dims, spec, c.query_rows) + unsplit, every);
+  // Nor more than every row in as many splits as its keys allow.
+  std::int64_t every = 0;
+  const std::int64_t most = AutoSplitRows(dims, spec, c.query_rows) + unsplit;
+  return plan::Multiply(c.query_rows, longest + runs, every) ? std::min(most, every) : most;
 }
 
 }  // namespace

@@ -10,13 +10,15 @@ namespace kvilt::cli {
 namespace {
 
 constexpr std::int64_t kGroupTokens = 4;
+// More would not change the verdict; bounds memory.
+constexpr std::int64_t kMaxGroupsPerHead = 65536;
 
 // Sums over all groups of all heads.
 struct Sums {
-  double total = 0;         // Of squares.
-  double linear = 0;        // Between tokens, as either order makes them.
+  double total = 0;   // Of squares.
+  double linear = 0;  // Between tokens, as either order makes them.
   double interleaved4 = 0;
-  double difference = 0;    // linear - interleaved4, per group.
+  double difference = 0;  // linear - interleaved4, per group.
   double difference_squares = 0;
   std::int64_t groups = 0;
 };
@@ -28,6 +30,7 @@ class HeadGroups {
   // Appends the four rows at (page, token), unless one holds NaN.
   void Add(const SideView& view, std::int64_t page, std::int64_t token, std::int64_t head) {
     const std::size_t begin = logs_.size();
+    if (begin >= static_cast<std::size_t>(kMaxGroupsPerHead * kGroupTokens * row_blocks_)) return;
     for (std::int64_t row = 0; row < kGroupTokens; ++row) {
       const std::uint8_t* scales = view.Scales(page, token + row, head);
       for (std::int64_t i = 0; i < row_blocks_; ++i) {
@@ -103,10 +106,14 @@ double Coherence(double between, const Sums& sums, std::int64_t row_blocks) {
 
 std::string_view Name(ScaleOrderVerdict verdict) {
   switch (verdict) {
-    case ScaleOrderVerdict::kUndecidable: return "undecidable";
-    case ScaleOrderVerdict::kLinear: return "linear";
-    case ScaleOrderVerdict::kInterleaved4: return "interleaved4";
-    case ScaleOrderVerdict::kNotApplicable: return "not applicable";
+    case ScaleOrderVerdict::kUndecidable:
+      return "undecidable";
+    case ScaleOrderVerdict::kLinear:
+      return "linear";
+    case ScaleOrderVerdict::kInterleaved4:
+      return "interleaved4";
+    case ScaleOrderVerdict::kNotApplicable:
+      return "not applicable";
   }
   return "unknown";
 }
@@ -121,7 +128,8 @@ ScaleOrder MeasureScaleOrder(const CacheSide& side, std::span<const RowSpan> spa
   for (std::int64_t head = 0; head < view.heads(); ++head) {
     HeadGroups groups(row_blocks);
     for (const RowSpan& span : spans) {
-      for (std::int64_t token = span.begin; token + kGroupTokens <= span.end; token += kGroupTokens) {
+      for (std::int64_t token = span.begin; token + kGroupTokens <= span.end;
+           token += kGroupTokens) {
         groups.Add(view, span.page, token, head);
       }
     }

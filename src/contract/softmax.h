@@ -1,13 +1,22 @@
 // The online softmax in the log2 domain with integer references, and the merge of its states.
 //
-// A state is (m, l, o): m an integer held as a float (or -inf while nothing was seen), l the sum of
-// 2^(x - m), o the sum of 2^(x - m) v. Because references are integers, moving a state to another
-// reference multiplies by an exact power of two: splitting changes only the order of f32 additions.
+// A state is (m, w, l, o): m an integer held as a float (or -inf while nothing was seen), l the sum
+// of p = 2^(x - m), o the sum of p' v and w that of p', where p' is p as it was multiplied: rounded
+// to bf16 or f16 on paths that do so, else p itself. out = o / w, so a rounding that all keys share
+// cancels (one dominant key: p in (1/2, 1] rounded to bf16 is off by up to 2^-8); lse = m + log2 l.
+// Because references are integers, moving a state to another reference multiplies by an exact power
+// of two: splitting changes only the order of f32 additions.
 #pragma once
 
 #include "types.h"
 
 namespace kvilt::contract {
+
+// f32 values of a state beside o, in memory in this order: m, w, l.
+inline constexpr i32 kStateReference = 0;
+inline constexpr i32 kStateWeight = 1;
+inline constexpr i32 kStateSum = 2;
+inline constexpr i32 kStateFloats = 3;
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;

@@ -14,6 +14,7 @@
 // row blocks whose shared segment begins at the same absolute key.
 #pragma once
 
+#include "softmax.h"
 #include "types.h"
 
 namespace kvilt::contract {
@@ -104,13 +105,13 @@ struct PartialLayout {
 
   // f32 [rows][q_heads][head_dim_vo]
   constexpr i64 OutIndex(i64 row, i64 head) const { return (row * q_heads + head) * head_dim_vo; }
-  // f32 [rows][q_heads][2] = (reference m, sum l), behind the outputs.
+  // f32 [rows][q_heads][kStateFloats] (softmax.h), behind the outputs.
   constexpr i64 StateByteOffset() const {
     return RoundUp<i64>(rows * q_heads * head_dim_vo * 4, 256);
   }
-  constexpr i64 StateIndex(i64 row, i64 head) const { return (row * q_heads + head) * 2; }
+  constexpr i64 StateIndex(i64 row, i64 head) const { return (row * q_heads + head) * kStateFloats; }
   constexpr i64 Bytes() const {
-    return rows == 0 ? 0 : RoundUp<i64>(StateByteOffset() + rows * q_heads * 8, 256);
+    return rows == 0 ? 0 : RoundUp<i64>(StateByteOffset() + rows * q_heads * kStateFloats * 4, 256);
   }
 };
 

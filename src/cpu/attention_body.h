@@ -30,17 +30,21 @@ struct BodyConfig {
   bool near_exact = false;       // Accuracy::kNearExact
 };
 
-// Rows to decode: `count` addresses (kTileKeys of them in a tile). The same address may appear
-// twice; a lane that must read as zero points to ZeroRow().
+// Rows to decode: `count` of them (kTileKeys in a tile), row t at rows[t] + row_offset. The same
+// address may appear twice; a lane that must read as zero points to ZeroRow() (offsets are then 0).
 struct RowSource {
   const u8* const* rows = nullptr;
   const u8* const* scales = nullptr;  // kNVFP4: linear e4m3 scales of each row.
+  i64 row_offset = 0;
+  i64 scale_offset = 0;
   contract::Format format = contract::Format::kF32;
   int head_dim = 0;
-  // Where to prefetch to the second-level cache meanwhile; null = nowhere. `ahead_bytes` per row.
+  // Rows to bring into the second-level cache meanwhile, as many; null = none.
   const u8* const* ahead = nullptr;
   const u8* const* ahead_scales = nullptr;
-  int ahead_bytes = 0;
+
+  const u8* row(i64 t) const { return rows[t] + row_offset; }
+  const u8* scale_row(i64 t) const { return scales[t] + scale_offset; }
 };
 
 // Cosines and sines, [row][rotary_dim / 2], rows `stride` floats apart.
@@ -105,6 +109,8 @@ struct AttentionBody {
   void (*decode_values)(const BodyConfig& config, const RowSource& source, void* value_tile);
   bool (*values_are_finite)(const BodyConfig& config, const void* value_tile);
 
+  // Raw scores of 64 keys to natural logits, in place.
+  void (*apply_logit_options)(const LogitOptions& options, const RowRef& row, float* scores);
   // Scores, logits, online softmax, values: updates the states and outputs of the rows. Each row's
   // bits depend on that row, the tile and the options alone, not on the rows beside it, provided
   // that the value tile is finite or all rows see the same lanes.

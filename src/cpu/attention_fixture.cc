@@ -9,7 +9,7 @@
 #include "src/contract/scale_layout.h"
 #include "src/core/check.h"
 #include "src/cpu/aligned_buffer.h"
-#include "src/cpu/tile_rows.h"
+#include "src/cpu/prefetch.h"
 
 namespace kvilt::cpu {
 namespace {

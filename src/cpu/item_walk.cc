@@ -1,7 +1,6 @@
 #include "src/cpu/item_walk.h"
 
 #include <cstring>
-#include <limits>
 
 #include "src/contract/softmax.h"
 #include "src/cpu/aligned_buffer.h"
@@ -19,10 +18,10 @@ using contract::SegmentParams;
 using contract::SideParams;
 using contract::WorkItem;
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 // Tiles between a prefetch and its use (see CPU-NOTES: 2, 4 and 8 are equal, 1 is late).
 constexpr int kTilesAhead = 2;
 constexpr int kRing = kTilesAhead + 1;
+constexpr u64 kAllLanes = ~u64{0};
 
 struct ItemSize {
   i64 rows = 0;           // Query rows.
@@ -49,7 +48,6 @@ struct Scratch {
   TileRows* ring;  // [kRing]
   HeadRows* key_rows;
   HeadRows* value_rows;
-  HeadRows* ahead_rows;
   float* cosines;  // [kTileKeys][pairs]
   float* sines;
   double* cursor;
@@ -74,7 +72,6 @@ i64 Carve(const Launch& launch, const ItemSize& size, std::byte* base, Scratch& 
   s.ring = carver.Take<TileRows>(kRing);
   s.key_rows = carver.Take<HeadRows>(1);
   s.value_rows = carver.Take<HeadRows>(1);
-  s.ahead_rows = carver.Take<HeadRows>(1);
   s.cosines = carver.Take<float>(kTileKeys * pairs);
   s.sines = carver.Take<float>(kTileKeys * pairs);
   s.cursor = carver.Take<double>(RopeAngles::CursorDoubles(static_cast<int>(pairs)));
@@ -84,9 +81,9 @@ i64 Carve(const Launch& launch, const ItemSize& size, std::byte* base, Scratch& 
   s.refs = carver.Take<RowRef>(size.rows * launch.group);
   s.queries = carver.Take<std::byte>(states * body.query_row_bytes(config));
   s.outputs = carver.Take<float>(states * body.output_row_floats(config));
-  s.states = carver.Take<float>(states * 2);
+  s.states = carver.Take<float>(states * contract::kStateFloats);
   s.total_outputs = carver.Take<float>(totals * config.head_dim_vo);
-  s.total_states = carver.Take<float>(totals * 2);
+  s.total_states = carver.Take<float>(totals * contract::kStateFloats);
   return carver.used();
 }
 
@@ -100,6 +97,20 @@ ItemSize SizeOf(const Launch& launch, const WorkItem& item, i64 span_begin, i64 
 
 float GlobalOf(const SideParams& side, i64 head) {
   return side.global[side.global_per_head ? head : 0];
+}
+
+// total += state, both with outputs of `dim` floats.
+void MergeInto(const float* state, const float* output, float* total, float* total_output,
+               int dim) {
+  const float reference =
+      contract::Max(total[contract::kStateReference], state[contract::kStateReference]);
+  const float keep = contract::MoveFactor(total[contract::kStateReference], reference);
+  const float add = contract::MoveFactor(state[contract::kStateReference], reference);
+  for (int d = 0; d < dim; ++d) total_output[d] = total_output[d] * keep + output[d] * add;
+  total[contract::kStateReference] = reference;
+  for (const int field : {contract::kStateWeight, contract::kStateSum}) {
+    total[field] = total[field] * keep + state[field] * add;
+  }
 }
 
 // The walk over one item, or over one of its spans.
@@ -144,8 +155,8 @@ class Walk {
     const i64 count = StateCount(launch_, size_);
     std::memset(outputs, 0, static_cast<std::size_t>(count * floats_per_row) * sizeof(float));
     for (i64 i = 0; i < count; ++i) {
-      states[2 * i] = kMinusInfinity;
-      states[2 * i + 1] = 0.0f;
+      const RowState empty = EmptyState(nullptr);
+      std::memcpy(states + i * contract::kStateFloats, empty.values, sizeof(empty.values));
     }
   }
 
@@ -214,6 +225,7 @@ class Walk {
       const i64 before = located;
       locate();
       const TileRows* ahead = located > before ? &s_.ring[(slot + kTilesAhead) % kRing] : nullptr;
+      if (ahead != nullptr && ahead->present != kAllLanes) ahead = nullptr;
       RunTile(segment, s_.ring[slot], request, key, stop, ahead);
       slot = (slot + 1) % kRing;
       key = stop;
@@ -280,46 +292,46 @@ class Walk {
     }
   }
 
-  static RowSource Source(const SideParams& side, const HeadRows& rows) {
+  // Where all lanes are wanted, the addresses of head 0 and an offset do; else lanes are redirected
+  // to zeros in `rows`. Prefetches only whole tiles.
+  static RowSource Source(const SideParams& side, i64 head, const u8* const* data,
+                          const u8* const* scales, bool whole, const HeadRows& rows) {
     RowSource source;
-    source.rows = rows.rows;
-    source.scales = rows.scales;
     source.format = static_cast<Format>(side.format);
     source.head_dim = side.head_dim;
+    source.rows = whole ? data : rows.rows;
+    source.scales = whole ? scales : rows.scales;
+    source.row_offset = whole ? head * side.head_stride : 0;
+    source.scale_offset = whole ? head * side.scale_head_stride : 0;
     return source;
-  }
-
-  void AddPrefetch(const SideParams& side, bool keys, const TileRows* ahead, i64 head,
-                   RowSource& source) {
-    if (ahead == nullptr) return;
-    if (keys) {
-      KeyRows(side, *ahead, head, ahead->present, *s_.ahead_rows);
-    } else {
-      ValueRows(side, *ahead, head, ahead->present, *s_.ahead_rows);
-    }
-    source.ahead = s_.ahead_rows->rows;
-    source.ahead_scales = s_.ahead_rows->scales;
-    source.ahead_bytes = static_cast<int>(RowBytes(source.format, side.head_dim));
   }
 
   void DecodeKeyTile(const SegmentParams& segment, const TileRows& tile, i64 h, u64 lanes,
                      const Rotation* rotation, const TileRows* ahead) {
     const i64 head = item_.head_begin + h;
-    KeyRows(segment.k, tile, head, lanes, *s_.key_rows);
-    RowSource source = Source(segment.k, *s_.key_rows);
-    AddPrefetch(segment.k, true, ahead, head, source);
+    const bool whole = lanes == kAllLanes;
+    if (!whole) KeyRows(segment.k, tile, head, lanes, *s_.key_rows);
+    RowSource source = Source(segment.k, head, tile.k, tile.k_scales, whole, *s_.key_rows);
+    if (whole && ahead != nullptr) {
+      source.ahead = ahead->k;
+      source.ahead_scales = ahead->k_scales;
+    }
     body_.decode_keys(launch_.config, source, rotation, s_.decoded, s_.key_tile);
   }
 
   void DecodeValueTile(const SegmentParams& segment, const TileRows& tile, i64 h, u64 lanes,
                        const TileRows* ahead) {
     const i64 head = item_.head_begin + h;
-    ValueRows(segment.v, tile, head, lanes, *s_.value_rows);
+    const bool whole = lanes == kAllLanes && !segment.v.interleaved4;
+    if (!whole) ValueRows(segment.v, tile, head, lanes, *s_.value_rows);
     if (segment.v.interleaved4) {
       LinearizeScales(segment.v, tile, lanes, s_.scale_rows, *s_.value_rows);
     }
-    RowSource source = Source(segment.v, *s_.value_rows);
-    AddPrefetch(segment.v, false, ahead, head, source);
+    RowSource source = Source(segment.v, head, tile.v, tile.v_scales, whole, *s_.value_rows);
+    if (whole && ahead != nullptr) {
+      source.ahead = ahead->v;
+      source.ahead_scales = ahead->v_scales;
+    }
     body_.decode_values(launch_.config, source, s_.value_tile);
   }
 
@@ -336,7 +348,7 @@ class Walk {
         RowRef& ref = s_.refs[count++];
         ref.query = s_.queries + state * query_bytes;
         ref.output = s_.outputs + state * output_floats;
-        ref.state = s_.states + state * 2;
+        ref.state = s_.states + state * contract::kStateFloats;
         ref.visible = s_.visible[r];
         ref.slope = params_.alibi_slopes == nullptr
                         ? 0.0f
@@ -374,18 +386,9 @@ class Walk {
     const int dim = launch_.config.head_dim_vo;
     for (i64 h = 0; h < size_.head_count; ++h) {
       for (i64 i = StateIndex(h, 0, 0); i < StateIndex(h + 1, 0, 0); ++i) {
-        float* total = s_.total_states + 2 * i;
-        float* total_output = s_.total_outputs + i * dim;
-        const float* state = s_.states + 2 * i;
-        const float reference = contract::Max(total[0], state[0]);
-        const float keep = contract::MoveFactor(total[0], reference);
-        const float add = contract::MoveFactor(state[0], reference);
         Natural(segment.v, item_.head_begin + h, i, s_.natural);
-        for (int d = 0; d < dim; ++d) {
-          total_output[d] = total_output[d] * keep + s_.natural[d] * add;
-        }
-        total[0] = reference;
-        total[1] = total[1] * keep + state[1] * add;
+        MergeInto(s_.states + i * contract::kStateFloats, s_.natural,
+                  s_.total_states + i * contract::kStateFloats, s_.total_outputs + i * dim, dim);
       }
     }
     ResetStates(s_.outputs, s_.states, body_.output_row_floats(launch_.config));
@@ -411,12 +414,16 @@ class Walk {
   }
 
   RowState FinalState(i64 head, i64 state) {
+    RowState result;
+    const float* values = size_.segments ? s_.total_states : s_.states;
+    std::memcpy(result.values, values + state * contract::kStateFloats, sizeof(result.values));
     if (size_.segments) {
-      return {s_.total_outputs + state * launch_.config.head_dim_vo, s_.total_states[2 * state],
-              s_.total_states[2 * state + 1]};
+      result.output = s_.total_outputs + state * launch_.config.head_dim_vo;
+    } else {
+      Natural(params_.segments[0].v, head, state, s_.natural);
+      result.output = s_.natural;
     }
-    Natural(params_.segments[0].v, head, state, s_.natural);
-    return {s_.natural, s_.states[2 * state], s_.states[2 * state + 1]};
+    return result;
   }
 
   const Launch& launch_;

@@ -40,21 +40,4 @@ void ValueRows(const contract::SideParams& v, const TileRows& tile, i64 head, u6
 void LinearizeScales(const contract::SideParams& v, const TileRows& tile, u64 lanes, u8* scratch,
                      HeadRows& rows);
 
-// Bytes of a row of `head_dim` elements.
-constexpr i64 RowBytes(contract::Format format, i64 head_dim) {
-  switch (format) {
-    case contract::Format::kF32:
-      return head_dim * 4;
-    case contract::Format::kBF16:
-    case contract::Format::kF16:
-      return head_dim * 2;
-    case contract::Format::kE4M3:
-    case contract::Format::kE5M2:
-      return head_dim;
-    case contract::Format::kNVFP4:
-      return head_dim / 2;
-  }
-  return 0;
-}
-
 }  // namespace kvilt::cpu

@@ -49,6 +49,8 @@ constexpr double kLn2 = 0.69314718055994530942;
 
 }  // namespace
 
+RowState EmptyState(const float* output) { return {output, {kMinusInfinity, 0.0f, 0.0f}}; }
+
 void WriteResult(const Launch& launch, i64 q_row, i64 head, const RowState& state, float* scratch) {
   const AttentionParams& params = *launch.params;
   const int dim = launch.config.head_dim_vo;
@@ -57,23 +59,25 @@ void WriteResult(const Launch& launch, i64 q_row, i64 head, const RowState& stat
   const double sink = params.sink == nullptr ? static_cast<double>(kMinusInfinity)
                                              : double{params.sink[head * params.sink_stride]};
   const double to_base = params.lse_base_two ? 1.0 : kLn2;
-  if (state.sum == 0.0f) {
+  if (state.sum() == 0.0f) {
     std::memset(scratch, 0, static_cast<std::size_t>(dim) * sizeof(float));
     StoreRow(scratch, 1.0f, dim, format, out);
     StoreLse(launch, q_row, head, params.lse_base_two ? sink / kLn2 : sink);
     return;
   }
-  float reference = state.reference;
-  float move = 1.0f;
-  double total = double{state.sum};
+  float reference = state.reference();
+  double move = 1.0;
+  double sink_term = 0.0;
   if (params.sink != nullptr) {
     const double logit = sink / kLn2;
     reference = contract::Max(reference, static_cast<float>(std::ceil(logit)));
-    move = contract::MoveFactor(state.reference, reference);
-    total = total * double{move} + std::exp2(logit - double{reference});
+    move = double{contract::MoveFactor(state.reference(), reference)};
+    sink_term = std::exp2(logit - double{reference});
   }
-  StoreRow(state.output, static_cast<float>(double{move} / total), dim, format, out);
-  StoreLse(launch, q_row, head, (double{reference} + std::log2(total)) * to_base);
+  const double weight = double{state.weight()} * move + sink_term;
+  const double sum = double{state.sum()} * move + sink_term;
+  StoreRow(state.output, static_cast<float>(move / weight), dim, format, out);
+  StoreLse(launch, q_row, head, (double{reference} + std::log2(sum)) * to_base);
 }
 
 void WritePartial(const Launch& launch, i64 partial_row, i64 head, const RowState& state) {
@@ -83,8 +87,7 @@ void WritePartial(const Launch& launch, i64 partial_row, i64 head, const RowStat
   std::memcpy(outputs + layout.OutIndex(partial_row, head), state.output,
               static_cast<std::size_t>(launch.config.head_dim_vo) * sizeof(float));
   float* cell = states + layout.StateIndex(partial_row, head);
-  cell[0] = state.reference;
-  cell[1] = state.sum;
+  std::memcpy(cell, state.values, sizeof(state.values));
 }
 
 namespace {
@@ -96,19 +99,22 @@ RowState MergeSplits(const Launch& launch, const contract::RowBlock& block, i64 
   const float* outputs = reinterpret_cast<const float*>(launch.workspace);
   const float* states = reinterpret_cast<const float*>(launch.workspace + layout.StateByteOffset());
   const int dim = launch.config.head_dim_vo;
-  RowState merged{output, kMinusInfinity, 0.0f};
+  RowState merged = EmptyState(output);
+  float& reference = merged.values[contract::kStateReference];
   for (int split = 0; split < block.splits; ++split) {
     const i64 partial = PartialRow(block, split, row);
-    merged.reference = contract::Max(merged.reference, states[layout.StateIndex(partial, head)]);
+    reference = contract::Max(reference,
+                              states[layout.StateIndex(partial, head) + contract::kStateReference]);
   }
   std::memset(output, 0, static_cast<std::size_t>(dim) * sizeof(float));
   for (int split = 0; split < block.splits; ++split) {
     const i64 partial = PartialRow(block, split, row);
     const float* state = states + layout.StateIndex(partial, head);
-    if (state[1] == 0.0f) continue;  // Saw nothing.
-    const float factor = contract::MoveFactor(state[0], merged.reference);
+    if (state[contract::kStateSum] == 0.0f) continue;  // Saw nothing.
+    const float factor = contract::MoveFactor(state[contract::kStateReference], reference);
     const float* source = outputs + layout.OutIndex(partial, head);
-    merged.sum += state[1] * factor;
+    merged.values[contract::kStateWeight] += state[contract::kStateWeight] * factor;
+    merged.values[contract::kStateSum] += state[contract::kStateSum] * factor;
     for (int i = 0; i < dim; ++i) output[i] += source[i] * factor;
   }
   return merged;
@@ -124,8 +130,8 @@ void RunMerge(const Launch& launch, const contract::MergeItem& merge, float* scr
   for (i64 row = merge.row_begin; row < merge.row_begin + merge.row_count; ++row) {
     const i64 q_row = request.q_row_begin + block.row_begin + row;
     for (int head = 0; head < launch.plan->header->q_heads; ++head) {
-      const RowState state = block.splits == 0 ? RowState{scratch, kMinusInfinity, 0.0f}
-                                               : MergeSplits(launch, block, row, head, scratch);
+      const RowState state =
+          block.splits == 0 ? EmptyState(scratch) : MergeSplits(launch, block, row, head, scratch);
       WriteResult(launch, q_row, head, state, zeros);
     }
   }

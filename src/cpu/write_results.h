@@ -1,16 +1,22 @@
 // From softmax states to what the caller sees: direct results, partials, and their merge.
 #pragma once
 
+#include "src/contract/softmax.h"
 #include "src/cpu/launch.h"
 
 namespace kvilt::cpu {
 
-// The state of one row and query head: unnormalised output (V global applied), reference, sum.
+// The state of one row and query head, see contract/softmax.h; V's global is applied to the output.
 struct RowState {
   const float* output = nullptr;  // [head_dim_vo]
-  float reference = 0.0f;
-  float sum = 0.0f;
+  float values[contract::kStateFloats] = {};
+
+  float reference() const { return values[contract::kStateReference]; }
+  float weight() const { return values[contract::kStateWeight]; }
+  float sum() const { return values[contract::kStateSum]; }
 };
+// What a row holds that has seen no key.
+RowState EmptyState(const float* output);
 
 // Adds the sink, normalises, writes out and lse. A state that saw nothing gives 0 and the sink or
 // -inf. `scratch` holds head_dim_vo floats.

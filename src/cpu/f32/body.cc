@@ -101,9 +101,9 @@ void FinishOutput(const BodyConfig& config, const float* output, float* natural)
 
 const AttentionBody& TargetBody() {
   static constexpr AttentionBody kBody = {
-      QueryRowBytes,   KeyTileBytes,   ValueTileBytes, OutputRowFloats, DecodeRows,
-      RotateRows,      MultiplyAngles, PrepareQuery,   DecodeKeys,      DecodeValues,
-      ValuesAreFinite, Attend,         FinishOutput};
+      QueryRowBytes,   KeyTileBytes,      ValueTileBytes, OutputRowFloats, DecodeRows,
+      RotateRows,      MultiplyAngles,    PrepareQuery,   DecodeKeys,      DecodeValues,
+      ValuesAreFinite, ApplyLogitOptions, Attend,         FinishOutput};
   return kBody;
 }
 

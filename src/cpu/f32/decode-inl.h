@@ -3,6 +3,7 @@
 #include "src/contract/formats.h"
 #include "src/cpu/attention_body.h"
 #include "src/cpu/decode_tables.h"
+#include "src/cpu/prefetch.h"
 
 #if defined(KVILT_CPU_F32_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVILT_CPU_F32_DECODE_INL_H_
@@ -162,19 +163,12 @@ inline void DecodeNvfp4Row(const u8* codes, const u8* scales, int head_dim, floa
 template <class Decode>
 void DecodeAll(const RowSource& source, int count, float* rows, i64 stride) {
   for (int r = 0; r < count; ++r) {
-    DecodeRow<Decode>(source.rows[r], source.head_dim, rows + r * stride);
-  }
-}
-
-inline void PrefetchAhead(const RowSource& source, int count) {
-  if (source.ahead == nullptr) return;
-  for (int r = 0; r < count; ++r) {
-    for (int b = 0; b < source.ahead_bytes; b += 64) __builtin_prefetch(source.ahead[r] + b, 0, 2);
+    DecodeRow<Decode>(source.row(r), source.head_dim, rows + r * stride);
   }
 }
 
 inline void DecodeRows(const RowSource& source, int count, float* rows, i64 stride) {
-  PrefetchAhead(source, count);
+  PrefetchAhead(source, 0, count);
   switch (source.format) {
     case Format::kF32:
       DecodeAll<DecodeF32>(source, count, rows, stride);
@@ -193,7 +187,7 @@ inline void DecodeRows(const RowSource& source, int count, float* rows, i64 stri
       break;
     case Format::kNVFP4:
       for (int r = 0; r < count; ++r) {
-        DecodeNvfp4Row(source.rows[r], source.scales[r], source.head_dim, rows + r * stride);
+        DecodeNvfp4Row(source.row(r), source.scale_row(r), source.head_dim, rows + r * stride);
       }
       break;
   }

@@ -100,7 +100,7 @@ inline float SoftmaxRow(float scale, u64 visible, float* scores, float* state) {
     hn::Store(x, df, scores + t);
   }
   const float tile_reference = __builtin_ceilf(hn::GetLane(hn::MaxOfLanes(df, top)));
-  const float reference = tile_reference > state[0] ? tile_reference : state[0];
+  const float reference = contract::Max(state[contract::kStateReference], tile_reference);
   const VF shift = hn::Set(df, reference == -__builtin_inff() ? 0.0f : reference);
   VF sum = hn::Zero(df);
   for (int t = 0; t < kTileKeys; t += lanes) {
@@ -108,9 +108,11 @@ inline float SoftmaxRow(float scale, u64 visible, float* scores, float* state) {
     sum = hn::Add(sum, p);
     hn::Store(p, df, scores + t);
   }
-  const float move = contract::MoveFactor(state[0], reference);
-  state[0] = reference;
-  state[1] = state[1] * move + hn::GetLane(hn::SumOfLanes(df, sum));
+  const float move = contract::MoveFactor(state[contract::kStateReference], reference);
+  state[contract::kStateReference] = reference;
+  state[contract::kStateSum] =
+      state[contract::kStateSum] * move + hn::GetLane(hn::SumOfLanes(df, sum));
+  state[contract::kStateWeight] = state[contract::kStateSum];
   return move;
 }
 

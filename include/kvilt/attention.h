@@ -101,7 +101,9 @@ Status MergeStates(const Device& device, std::span<const AttentionState> states,
 struct HealthCounters {
   std::int64_t nan = 0;               // Elements that were NaN.
   std::int64_t infinite = 0;          // Elements that were infinite.
-  std::int64_t saturated = 0;         // fp8: clipped elements. NVFP4: blocks, a / (6 g) > 448.
+  // fp8: elements beyond the largest finite value, infinities included. NVFP4: blocks with
+  // a / (6 g) > 448 (a / (4 g) where four_over_six kept that candidate).
+  std::int64_t saturated = 0;
   std::int64_t flushed_blocks = 0;    // NVFP4: blocks with a > 0 whose scale became 0.
   std::int64_t skipped = 0;           // Slots of -1.
 
@@ -116,6 +118,7 @@ struct AppendRequest {
   Segment cache;  // Private; for `slots` only its sides are read, not its table.
   // By page table: rows [token_indptr[r], token_indptr[r+1]) of k and v become positions
   // [kv_len - n_r, kv_len) of request r, where kv_len already counts them.
+  // Starts at 0, never decreases, ends at <= n; rows beyond its end are not read.
   IndexArray token_indptr;  // Host, [batch + 1].
   // By slot instead: token i goes to slot page * page_size + entry (ragged: the row of the total
   // axis); -1 = skip. Any other value out of range, or a slot given twice, is refused.

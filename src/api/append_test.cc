@@ -172,9 +172,9 @@ TEST(AppendKv, P03_packed_pool_of_data_and_scales_equals_the_dense_cache) {
   }
 }
 
-TEST(AppendKv, P16_scalar_and_per_head_globals_agree) {
-  const Device device = TestDevice();
-  const float same[2] = {0.125f, 0.125f};
+// A multiplier by value, as an array of one, and per head: the same bytes.
+void ExpectFormsAgree(const Device& device, float global) {
+  const float same[2] = {global, global};
   std::vector<std::vector<std::vector<std::uint8_t>>> snapshots;
   RowMemory rows(4, 2, 64, 7);
   for (int form = 0; form < 3; ++form) {
@@ -183,22 +183,24 @@ TEST(AppendKv, P16_scalar_and_per_head_globals_agree) {
     CacheMemory cache(shape);
     for (CacheSide* side : {&cache.k(), &cache.v()}) {
       if (form == 0) {
-        side->global.value = 0.125f;
+        side->global.value = global;
       } else {
         side->global.array = same;
         side->global.array_size = form;
       }
     }
     cache.SetTable({0, 1}, {2}, {4});
-    AppendRequest request{rows.view, rows.view, cache.segment, {}, {}, true};
     const std::vector<std::int64_t> token_indptr = {0, 4};
-    request.token_indptr = token_indptr;
+    const AppendRequest request{rows.view, rows.view, cache.segment, token_indptr, {}, true};
     ASSERT_EQ(AppendKv(device, request), Status::Ok());
     snapshots.push_back(cache.Snapshot());
   }
   EXPECT_EQ(snapshots[0], snapshots[1]);
   EXPECT_EQ(snapshots[0], snapshots[2]);
 }
+
+TEST(AppendKv, P16_scalar_and_per_head_globals_agree) { ExpectFormsAgree(TestDevice(), 0.125f); }
+TEST(AppendKv, P15_no_global_is_exactly_one) { ExpectFormsAgree(TestDevice(), 1.0f); }
 
 TEST(AppendKv, P27_four_over_six_changes_the_bytes_and_lowers_the_error) {
   const Device device = TestDevice();

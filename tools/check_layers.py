@@ -7,7 +7,8 @@ Two parts of that document are the rule itself and are read from it:
 * the table "Files past the limit": the only files that may have more than 400 lines.
 
 Beyond these the words that belong to one room are looked for elsewhere (getenv, __shared__, ...).
-Unit tests (x_test.cc and test_*.h) may include any room: they stand beside the code but ship nowhere.
+Tests (x_test.cc, x_fixture.*, and headers that only those include) may include any room: they stand
+beside the code but ship nowhere.
 
 Usage: check_layers.py [ROOT]. Prints each breach as file:line: text; exits 1 if there is any.
 """
@@ -89,9 +90,24 @@ def room_of(path):
     return "/".join(parts[:2]) if parts[0] == "src" and len(parts) > 2 else parts[0]
 
 
-def is_test(path):
-    name = path.rsplit("/", 1)[-1]
-    return path.startswith("test/") or name.endswith("_test.cc") or name.startswith("test_")
+TEST_NAME = re.compile(r"^test/|_test\.cc$|_fixture\.(h|cc)$")
+
+
+def find_tests(texts):
+    """The test files among `texts` (path -> text): by name, or because only tests include them."""
+    includers = {}
+    for path, text in texts.items():
+        for line in text.splitlines():
+            match = INCLUDE.match(line)
+            if match and match["quoted"]:
+                includers.setdefault(match["quoted"], set()).add(path)
+    tests = {path for path in texts if TEST_NAME.search(path)}
+    while True:
+        more = {path for path in texts if path.endswith(".h") and includers.get(path)
+                and includers[path] <= tests} - tests
+        if not more:
+            return tests
+        tests |= more
 
 
 def target_room(path, header, root):
@@ -104,20 +120,20 @@ def target_room(path, header, root):
     return room_of(beside.as_posix()) if (root / beside).is_file() else None
 
 
-def check_include(path, number, match, rules, root):
+def check_include(path, number, match, rules, root, is_test):
     header = match["quoted"] or match["angled"]
     room = room_of(path)
     target = target_room(path, header, root)
     if target is None:
-        if room == "src/contract" and not is_test(path):
+        if room == "src/contract" and not is_test:
             yield Breach(path, number, f"src/contract includes nothing outside itself, but names {header}")
         if room == "include" and "/" in header:
             yield Breach(path, number, f"public headers include only std and kvilt/, but this names {header}")
         for pattern, places, why in ROOM_HEADERS:
-            if pattern.match(header) and not path.startswith(places) and not is_test(path):
+            if pattern.match(header) and not path.startswith(places) and not is_test:
                 yield Breach(path, number, f"{header}: {why}")
         return
-    if target == room or is_test(path):
+    if target == room or is_test:
         return
     rule = rules.get(room)
     if rule is None:
@@ -133,15 +149,15 @@ def blank_comments(text):
     return COMMENT_OR_STRING.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
-def check_file(path, text, rules, root):
+def check_file(path, text, rules, root, is_test):
     for number, line in enumerate(text.splitlines(), 1):
         match = INCLUDE.match(line)
         if match:
-            yield from check_include(path, number, match, rules, root)
+            yield from check_include(path, number, match, rules, root, is_test)
     if path.endswith(".h") and "#pragma once" not in text and "#ifndef" not in text:
         if not path.endswith("-inl.h"):
             yield Breach(path, 1, "a header needs #pragma once")
-    if is_test(path):
+    if is_test:
         return
     for number, line in enumerate(blank_comments(text).splitlines(), 1):
         for pattern, places, why in ROOM_WORDS:
@@ -165,11 +181,11 @@ def check_tree(root):
     if "src/core" not in rules:
         breaches.append(Breach("docs/design.md", 1, "the include table was not found"))
     unused = set(long_files)
-    for file in source_files(root):
-        path = file.relative_to(root).as_posix()
-        text = file.read_text(encoding="utf-8")
-        if file.suffix in CXX_SUFFIXES:
-            breaches.extend(check_file(path, text, rules, root))
+    texts = {file.relative_to(root).as_posix(): file.read_text(encoding="utf-8") for file in source_files(root)}
+    tests = find_tests(texts)
+    for path, text in texts.items():
+        if Path(path).suffix in CXX_SUFFIXES:
+            breaches.extend(check_file(path, text, rules, root, path in tests))
         lines = text.count("\n")
         if lines > LINE_LIMIT:
             unused.discard(path)

@@ -54,6 +54,13 @@ class CheckLayersTest(unittest.TestCase):
         self.assert_found({"cli/a.cc": '#include "src/cpu/a.h"\n'}, "cli may not include src/cpu")
         self.assert_found({"src/cpu/a.cc": '#  include "src/plan/tile.h"\n'}, "only plan_data.h")
 
+    def test_headers_of_tests_alone_may_include_any_room(self):
+        fixture = {"src/cpu/random.h": '#pragma once\n#include <rapidcheck.h>\n#include "src/oracle/x.h"\n'}
+        user = '#include "src/cpu/random.h"\n'
+        self.assert_clean({**fixture, "src/cpu/a_test.cc": user})
+        self.assert_found({**fixture, "src/cpu/a_test.cc": user, "src/cpu/a.cc": user}, "test libraries")
+        self.assert_found(fixture, "may not include src/oracle")
+
     def test_contract_includes_nothing(self):
         self.assert_found({"src/contract/a.h": "#pragma once\n#include <cstdint>\n"}, "names cstdint")
         self.assert_found({"src/contract/a.h": '#pragma once\n#include "kvilt/dtype.h"\n'},

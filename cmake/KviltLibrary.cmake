@@ -9,9 +9,7 @@ list(TRANSFORM KVILT_LIBRARY_ROOMS PREPEND kvilt_ OUTPUT_VARIABLE KVILT_ROOM_TAR
 add_library(kvilt)
 add_library(kvilt::kvilt ALIAS kvilt)
 foreach(room IN LISTS KVILT_ROOM_TARGETS)
-  if(TARGET ${room})
-    target_sources(kvilt PRIVATE $<TARGET_OBJECTS:${room}>)
-  endif()
+  target_sources(kvilt PRIVATE $<TARGET_OBJECTS:${room}>)
 endforeach()
 set_target_properties(kvilt PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
                                        LINKER_LANGUAGE CXX)

@@ -14,7 +14,7 @@ file(REMOVE_RECURSE ${work})
 run("install" ${CMAKE_COMMAND} --install ${build} --prefix ${work}/prefix)
 run("configure" ${CMAKE_COMMAND} -S ${source} -B ${work}/build -G ${generator}
   -D CMAKE_PREFIX_PATH=${work}/prefix -D CMAKE_CXX_COMPILER=${cxx_compiler} -D CMAKE_C_COMPILER=${c_compiler}
-  -D CMAKE_EXE_LINKER_FLAGS=${link_flags} -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)
+  -D CMAKE_EXE_LINKER_FLAGS=${link_flags} -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF --no-warn-unused-cli)
 file(STRINGS ${work}/build/CMakeCache.txt found REGEX "^kvilt_DIR:")
 if(NOT found MATCHES "=${work}/prefix/")
   message(FATAL_ERROR "another kvilt was found: ${found}")

@@ -63,7 +63,9 @@ Status CheckExtents(const TensorView& tensor, const TensorRule& rule, FieldPath 
                                          rule.axes[dim], ShapeText(rule)));
     }
     if (extent > 0 && !Multiply(elements, extent, elements)) {
-      return Status::Invalid(field.str(".shape"), "the element count overflows 64 bits");
+      return Status::Invalid(
+          field.str(fmt::format(".shape[{}]", dim)),
+          fmt::format("{}: the element count overflows 64 bits, expected fewer than 2^63", extent));
     }
   }
   return {};
@@ -132,8 +134,14 @@ Status CheckTensor(const TensorView& tensor, const TensorRule& rule, DeviceKind 
   }
   std::int64_t bytes = 0;
   if (!ExtentOf(tensor, 0, bytes)) {
-    return Status::Invalid(field.str(".stride"),
-                           "the byte offset of the last element overflows 64 bits");
+    int widest = 0;
+    for (int dim = 1; dim < tensor.rank; ++dim) {
+      if (tensor.stride[dim] > tensor.stride[widest]) widest = dim;
+    }
+    return Status::Invalid(field.str(fmt::format(".stride[{}]", widest)),
+                           fmt::format("{} for {} entries: the last byte offset overflows 64 bits, "
+                                       "expected less than 2^63",
+                                       tensor.stride[widest], tensor.shape[widest]));
   }
   const auto base = reinterpret_cast<std::uintptr_t>(tensor.data);
   if (base != 0 &&

@@ -68,7 +68,8 @@ class PageTableWalk {
   Status CheckArrays(std::int64_t rows) const {
     std::int64_t bounds = 0;
     if (!Add(rows, 1, bounds)) {
-      return Status::Invalid(At("table.indptr.size").str(), fmt::format("{} rows overflow", rows));
+      return Status::Invalid(At("table.indptr.size").str(),
+                             fmt::format("{} rows, expected fewer than 2^63 - 1", rows));
     }
     if (csr()) {
       KVILT_RETURN_IF_ERROR(
@@ -88,13 +89,18 @@ class PageTableWalk {
     return CheckIndexArray(table_.indices, kAnyExtent, false, device_, At("table.indices"));
   }
 
+  Status Overflow(std::int64_t row) const {
+    return Status::Invalid(At("table.row_stride").str(),
+                           fmt::format("{} overflows 64 bits at request {}, expected at most the "
+                                       "size of indices, {}",
+                                       table_.row_stride, row, table_.indices.size));
+  }
+
   // The run of page ids of a row, checked to lie inside `indices`.
   Status RunOf(std::int64_t row, PageRun& run) const {
     if (!csr()) {
       if (row > 0 && !Multiply(row, table_.row_stride, run.begin)) {
-        return Status::Invalid(
-            At("table.row_stride").str(),
-            fmt::format("{} overflows 64 bits at request {}", table_.row_stride, row));
+        return Overflow(row);
       }
       run.count = table_.row_stride;
       return {};
@@ -136,11 +142,13 @@ class PageTableWalk {
                       "request {}",
                       length, needed, page_size_, run.count, csr() ? "indptr" : "row_stride", row));
     }
-    if (!csr() && needed > 0 && run.begin > table_.indices.size - needed) {
-      return Status::Invalid(
-          At("table.indices.size").str(),
-          fmt::format("{}, expected >= {}: request {} reads {} page ids from {}",
-                      table_.indices.size, run.begin + needed, row, needed, run.begin));
+    std::int64_t end = 0;
+    if (csr() || needed == 0) return {};
+    if (!Add(run.begin, needed, end)) return Overflow(row);
+    if (end > table_.indices.size) {
+      return Status::Invalid(At("table.indices.size").str(),
+                             fmt::format("{}, expected >= {}: request {} reads {} page ids from {}",
+                                         table_.indices.size, end, row, needed, run.begin));
     }
     return {};
   }
@@ -156,9 +164,10 @@ class PageTableWalk {
     length = 0;
     if (run.count == 0) return {};
     if (!Multiply(run.count - 1, page_size_, length) || !Add(length, last, length)) {
-      return Status::Invalid(Entry("table.last_page_len", row),
-                             fmt::format("{} pages of {} tokens overflow 64 bits (request {})",
-                                         run.count, page_size_, row));
+      return Status::Invalid(
+          Entry("table.last_page_len", row),
+          fmt::format("{} pages of {} tokens overflow 64 bits (request {}), expected less",
+                      run.count, page_size_, row));
     }
     return {};
   }

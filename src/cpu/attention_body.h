@@ -80,6 +80,7 @@ struct TileJob {
   const BodyConfig* config = nullptr;
   const void* key_tile = nullptr;
   const void* value_tile = nullptr;
+  contract::Format key_format = contract::Format::kF32;  // That the key tile was decoded from.
   const RowRef* rows = nullptr;
   int row_count = 0;
   LogitOptions logits;

@@ -360,6 +360,7 @@ class Walk {
     job.config = &launch_.config;
     job.key_tile = s_.key_tile;
     job.value_tile = s_.value_tile;
+    job.key_format = static_cast<Format>(segment.k.format);
     job.rows = s_.refs;
     job.row_count = count;
     job.logits.scale = params_.logit_scale * GlobalOf(segment.k, head);

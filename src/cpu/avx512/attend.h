@@ -18,14 +18,21 @@ namespace kvilt::cpu::avx512 {
 // 24 accumulators, 4 operands and a broadcast fit 32 registers.
 inline constexpr int kMaxBlockRows = 6;
 
-// The parts of a product that the launch needs: q as one bf16 number or two, k likewise.
-struct QueryLayout {
-  int pairs = 0;  // Dwords of one part of a query row, and rows of one part of a key tile.
-  bool two_queries = false;
-  bool two_keys = false;
+// How the products of a launch are made.
+struct ScoreForm {
+  int pairs = 0;             // Dwords of one part of a query row, and rows of a key tile.
+  int blocks = 0;            // nvfp4 keys, not rotated: scaled blocks of 16 dims. Else 0.
+  bool two_queries = false;  // q is the sum of two bf16 numbers.
+  bool two_keys = false;     // So is k.
 };
-inline QueryLayout LayoutOf(const BodyConfig& config) {
-  return {Padded32(config.head_dim_qk) / 2, !config.q_is_bf16_exact, config.rope};
+inline ScoreForm FormOf(const TileJob& job) {
+  const BodyConfig& config = *job.config;
+  const bool scaled = job.key_format == Format::kNVFP4 && !config.rope;
+  return {Padded32(config.head_dim_qk) / 2, scaled ? config.head_dim_qk / 16 : 0,
+          !config.q_is_bf16_exact, config.rope};
+}
+inline float* KeyScales(const BodyConfig& config, u32* key_tile) {
+  return reinterpret_cast<float*>(key_tile + Padded32(config.head_dim_qk) / 2 * kTileKeys);
 }
 
 template <int kRows>
@@ -39,24 +46,24 @@ struct RowBlock {
 
 inline __m512bh Broadcast(u32 dword) { return AsBf16(_mm512_set1_epi32(static_cast<int>(dword))); }
 
-// sums[r][c] += sum over pairs of q[r][pair (+ offset)] . k[pair][16 keys]
+// sums[r][c] += sum over pairs of q[r][pair] . k[pair][16 keys]
 template <int kRows, bool kTwoQueries>
-inline void AddScores(const u32* const* queries, int query_offset, int pairs, const u32* keys,
+inline void AddScores(const u32* const* queries, int pairs, const u32* keys,
                       __m512 (&sums)[kRows][4]) {
   for (int i = 0; i < pairs; ++i) {
     const __m512bh k0 = AsBf16(_mm512_load_si512(keys + i * kTileKeys));
     const __m512bh k1 = AsBf16(_mm512_load_si512(keys + i * kTileKeys + 16));
     const __m512bh k2 = AsBf16(_mm512_load_si512(keys + i * kTileKeys + 32));
     const __m512bh k3 = AsBf16(_mm512_load_si512(keys + i * kTileKeys + 48));
-#pragma GCC unroll 6
+    KVILT_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      const __m512bh q = Broadcast(queries[r][query_offset + i]);
+      const __m512bh q = Broadcast(queries[r][i]);
       sums[r][0] = _mm512_dpbf16_ps(sums[r][0], q, k0);
       sums[r][1] = _mm512_dpbf16_ps(sums[r][1], q, k1);
       sums[r][2] = _mm512_dpbf16_ps(sums[r][2], q, k2);
       sums[r][3] = _mm512_dpbf16_ps(sums[r][3], q, k3);
       if constexpr (kTwoQueries) {
-        const __m512bh rest = Broadcast(queries[r][query_offset + pairs + i]);
+        const __m512bh rest = Broadcast(queries[r][pairs + i]);
         sums[r][0] = _mm512_dpbf16_ps(sums[r][0], rest, k0);
         sums[r][1] = _mm512_dpbf16_ps(sums[r][1], rest, k1);
         sums[r][2] = _mm512_dpbf16_ps(sums[r][2], rest, k2);
@@ -67,23 +74,85 @@ inline void AddScores(const u32* const* queries, int query_offset, int pairs, co
 }
 
 template <int kRows>
-inline void Scores(const QueryLayout& layout, const u32* keys, RowBlock<kRows>& block) {
+inline void PlainScores(const ScoreForm& form, const u32* keys, RowBlock<kRows>& block) {
   __m512 sums[kRows][4];
-#pragma GCC unroll 6
+  KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    KVILT_UNROLL
     for (int c = 0; c < 4; ++c) sums[r][c] = _mm512_setzero_ps();
   }
-  if (layout.two_queries) {
-    AddScores<kRows, true>(block.queries, 0, layout.pairs, keys, sums);
+  if (form.two_queries) {
+    AddScores<kRows, true>(block.queries, form.pairs, keys, sums);
   } else {
-    AddScores<kRows, false>(block.queries, 0, layout.pairs, keys, sums);
+    AddScores<kRows, false>(block.queries, form.pairs, keys, sums);
   }
-  if (layout.two_keys) {
-    AddScores<kRows, false>(block.queries, 0, layout.pairs, keys + layout.pairs * kTileKeys, sums);
+  if (form.two_keys) {
+    AddScores<kRows, false>(block.queries, form.pairs, keys + form.pairs * kTileKeys, sums);
   }
-#pragma GCC unroll 6
+  KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    KVILT_UNROLL
     for (int c = 0; c < 4; ++c) _mm512_store_ps(block.scores[r] + 16 * c, sums[r][c]);
+  }
+}
+
+// Scores of 32 keys: for each block of 16 dims, its sum times the keys' scales.
+template <int kRows, bool kTwoQueries>
+inline void BlockScores(const ScoreForm& form, const u32* keys, const float* scales, int key,
+                        RowBlock<kRows>& block) {
+  __m512 sums[kRows][2];
+  KVILT_UNROLL
+  for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
+  for (int b = 0; b < form.blocks; ++b) {
+    __m512 part[kRows][2];
+    KVILT_UNROLL
+    for (int r = 0; r < kRows; ++r) part[r][0] = part[r][1] = _mm512_setzero_ps();
+    KVILT_UNROLL
+    for (int i = 8 * b; i < 8 * b + 8; ++i) {
+      const __m512bh k0 = AsBf16(_mm512_load_si512(keys + i * kTileKeys + key));
+      const __m512bh k1 = AsBf16(_mm512_load_si512(keys + i * kTileKeys + key + 16));
+      KVILT_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const __m512bh q = Broadcast(block.queries[r][i]);
+        part[r][0] = _mm512_dpbf16_ps(part[r][0], k0, q);
+        part[r][1] = _mm512_dpbf16_ps(part[r][1], k1, q);
+        if constexpr (kTwoQueries) {
+          const __m512bh rest = Broadcast(block.queries[r][form.pairs + i]);
+          part[r][0] = _mm512_dpbf16_ps(part[r][0], k0, rest);
+          part[r][1] = _mm512_dpbf16_ps(part[r][1], k1, rest);
+        }
+      }
+    }
+    const __m512 s0 = _mm512_load_ps(scales + b * kTileKeys + key);
+    const __m512 s1 = _mm512_load_ps(scales + b * kTileKeys + key + 16);
+    KVILT_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      sums[r][0] = _mm512_fmadd_ps(part[r][0], s0, sums[r][0]);
+      sums[r][1] = _mm512_fmadd_ps(part[r][1], s1, sums[r][1]);
+    }
+  }
+  KVILT_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    _mm512_store_ps(block.scores[r] + key, sums[r][0]);
+    _mm512_store_ps(block.scores[r] + key + 16, sums[r][1]);
+  }
+}
+
+template <int kRows>
+inline void Scores(const TileJob& job, RowBlock<kRows>& block) {
+  const ScoreForm form = FormOf(job);
+  const u32* keys = static_cast<const u32*>(job.key_tile);
+  if (form.blocks == 0) {
+    PlainScores<kRows>(form, keys, block);
+    return;
+  }
+  const float* scales = reinterpret_cast<const float*>(keys + form.pairs * kTileKeys);
+  for (int key = 0; key < kTileKeys; key += 32) {
+    if (form.two_queries) {
+      BlockScores<kRows, true>(form, keys, scales, key, block);
+    } else {
+      BlockScores<kRows, false>(form, keys, scales, key, block);
+    }
   }
 }
 
@@ -115,12 +184,14 @@ inline float SoftmaxRow(float scale, u64 visible, const float* scores, float* st
   const __m512 minus_infinity = _mm512_set1_ps(-__builtin_inff());
   const __m512 factor = _mm512_set1_ps(scale);
   __m512 x[4];
+  KVILT_UNROLL
   for (int c = 0; c < 4; ++c) {
     const __mmask16 lanes = static_cast<__mmask16>(visible >> (16 * c));
     x[c] = _mm512_mask_mul_ps(minus_infinity, lanes, _mm512_load_ps(scores + 16 * c), factor);
   }
   // max(a, b) is b when one is NaN: a NaN in x does not count here, but as P below.
   __m512 top = _mm512_max_ps(x[0], minus_infinity);
+  KVILT_UNROLL
   for (int c = 1; c < 4; ++c) top = _mm512_max_ps(x[c], top);
   const float tile_reference = __builtin_ceilf(_mm512_reduce_max_ps(top));
   const float reference = contract::Max(state[contract::kStateReference], tile_reference);
@@ -128,6 +199,7 @@ inline float SoftmaxRow(float scale, u64 visible, const float* scores, float* st
   const __m512bh ones = AsBf16(_mm512_set1_epi16(0x3F80));
   __m512 sum = _mm512_setzero_ps();
   __m512 weight = _mm512_setzero_ps();
+  KVILT_UNROLL
   for (int c = 0; c < 4; c += 2) {
     const __m512 p0 = Exp2NonPositive(_mm512_sub_ps(x[c], shift));
     const __m512 p1 = Exp2NonPositive(_mm512_sub_ps(x[c + 1], shift));
@@ -155,30 +227,35 @@ template <int kRows, int kColumns, bool kNearExact>
 inline void AddValues(RowBlock<kRows>& block, const u32* values, int padded, int column,
                       int pair_begin, int pair_end) {
   __m512 sums[kRows][kColumns];
-#pragma GCC unroll 6
+  KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {
     const __m512 factor = _mm512_set1_ps(block.factors[r]);
+    KVILT_UNROLL
     for (int c = 0; c < kColumns; ++c) {
       sums[r][c] = _mm512_mul_ps(factor, _mm512_load_ps(block.outputs[r] + column + 16 * c));
     }
   }
   for (int pair = pair_begin; pair < pair_end; ++pair) {
     __m512bh v[kColumns];
+    KVILT_UNROLL
     for (int c = 0; c < kColumns; ++c) {
       v[c] = AsBf16(_mm512_load_si512(values + pair * padded + column + 16 * c));
     }
-#pragma GCC unroll 6
+    KVILT_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const __m512bh p = Broadcast(block.weights[0][r][pair]);
+      KVILT_UNROLL
       for (int c = 0; c < kColumns; ++c) sums[r][c] = _mm512_dpbf16_ps(sums[r][c], p, v[c]);
       if constexpr (kNearExact) {
         const __m512bh rest = Broadcast(block.weights[1][r][pair]);
+        KVILT_UNROLL
         for (int c = 0; c < kColumns; ++c) sums[r][c] = _mm512_dpbf16_ps(sums[r][c], rest, v[c]);
       }
     }
   }
-#pragma GCC unroll 6
+  KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    KVILT_UNROLL
     for (int c = 0; c < kColumns; ++c) {
       _mm512_store_ps(block.outputs[r] + column + 16 * c, sums[r][c]);
     }
@@ -189,12 +266,14 @@ template <int kRows, bool kNearExact>
 void AttendRows(const TileJob& job, const RowRef* rows) {
   RowBlock<kRows> block;
   u64 any = 0;
+  KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {
     block.queries[r] = static_cast<const u32*>(rows[r].query);
     block.outputs[r] = rows[r].output;
     any |= rows[r].visible;
   }
-  Scores<kRows>(LayoutOf(*job.config), static_cast<const u32*>(job.key_tile), block);
+  Scores<kRows>(job, block);
+  KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {
     if (!job.logits.plain) {
       f32::Body(SimdTarget::kAvx512)->apply_logit_options(job.logits, rows[r], block.scores[r]);

@@ -19,8 +19,10 @@ namespace {
 i64 QueryRowBytes(const BodyConfig& config) {
   return (config.q_is_bf16_exact ? 2 : 4) * i64{Padded32(config.head_dim_qk)};
 }
+// Two tiles with RoPE; else one, and room for a scale per 16 elements.
 i64 KeyTileBytes(const BodyConfig& config) {
-  return kTileKeys * (config.rope ? 4 : 2) * i64{Padded32(config.head_dim_qk)};
+  const i64 padded = Padded32(config.head_dim_qk);
+  return kTileKeys * (config.rope ? 4 * padded : 2 * padded + padded / 16 * 4);
 }
 i64 ValueTileBytes(const BodyConfig& config) {
   return kTileKeys * 2 * i64{Padded32(config.head_dim_vo)};
@@ -57,7 +59,7 @@ void DecodeKeys(const BodyConfig& config, const RowSource& source, const Rotatio
   }
   switch (source.format) {
     case Format::kNVFP4:
-      DecodeNvfp4Keys(source, dim, tile);
+      DecodeNvfp4Keys(source, dim, tile, KeyScales(config, tile));
       break;
     case Format::kE4M3:
       DecodeKeysByWords(Fp8Rows{source, PlaneLookup(kE4M3Planes)}, source, dim, tile);
@@ -103,16 +105,11 @@ void Attend(const TileJob& job) {
 }
 
 void FinishOutput(const BodyConfig& config, const float* output, float* natural) {
-  const Vec low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  const Vec high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-  for (int dim = 0; dim < config.head_dim_vo; dim += 32) {
-    const __m512 even = _mm512_load_ps(output + dim);
-    const __m512 odd = _mm512_load_ps(output + dim + 16);
-    const int left = config.head_dim_vo - dim;
-    _mm512_mask_storeu_ps(natural + dim, static_cast<__mmask16>(LowBits32(left)),
-                          _mm512_permutex2var_ps(even, low, odd));
-    _mm512_mask_storeu_ps(natural + dim + 16, static_cast<__mmask16>(LowBits32(left - 16)),
-                          _mm512_permutex2var_ps(even, high, odd));
+  const Vec order = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+  for (int dim = 0; dim < config.head_dim_vo; dim += 16) {
+    const __mmask16 lanes = static_cast<__mmask16>(LowBits32(config.head_dim_vo - dim));
+    _mm512_mask_storeu_ps(natural + dim, lanes,
+                          _mm512_permutexvar_ps(order, _mm512_load_ps(output + dim)));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "src/contract/formats.h"
 #include "src/cpu/attention_body.h"
 #include "src/cpu/avx512/region.h"
+#include "src/cpu/unroll.h"
 
 KVILT_AVX512_BEGIN
 namespace kvilt::cpu::avx512 {

@@ -127,36 +127,47 @@ void DecodeRow(const u8* source, int head_dim, float* row) {
   for (; i < head_dim; ++i) row[i] = Decode::One(source + i * Decode::kBytes);
 }
 
-// 2 * e2m1 of 16 codes as bytes, in order.
-HWY_INLINE void DoubledCodes(const u8* codes, int8_t* values) {
 #if HWY_TARGET == HWY_SCALAR
+
+inline void DecodeBlock(const u8* codes, float scale, float* values) {
   for (int i = 0; i < 8; ++i) {
-    values[2 * i] = kDoubledE2M1[codes[i] & 15];
-    values[2 * i + 1] = kDoubledE2M1[codes[i] >> 4];
+    values[2 * i] = static_cast<float>(kDoubledE2M1[codes[i] & 15]) * scale;
+    values[2 * i + 1] = static_cast<float>(kDoubledE2M1[codes[i] >> 4]) * scale;
   }
+}
+
 #else
+
+// Small integers times the scale, as many as the lanes of a vector of bytes.
+template <class V>
+HWY_INLINE void ScaleBytes(V bytes, VF scale, float* values) {
+  using D = hn::DFromV<V>;
+  if constexpr (hn::MaxLanes(D()) == hn::MaxLanes(DF())) {
+    hn::StoreU(hn::Mul(hn::ConvertTo(DF(), hn::PromoteTo(DI(), bytes)), scale), DF(), values);
+  } else {
+    const hn::Half<D> half;
+    ScaleBytes(hn::LowerHalf(half, bytes), scale, values);
+    ScaleBytes(hn::UpperHalf(half, bytes), scale, values + hn::MaxLanes(half));
+  }
+}
+
+HWY_INLINE void DecodeBlock(const u8* codes, float scale, float* values) {
   const hn::FixedTag<uint8_t, 16> d16;
   const hn::FixedTag<uint8_t, 8> d8;
   const hn::FixedTag<int8_t, 16> di16;
   const auto bytes = hn::ZeroExtendVector(d16, hn::LoadU(d8, codes));
   const auto low = hn::And(bytes, hn::Set(d16, 15));
-  const auto nibbles = hn::InterleaveLower(d16, low, hn::ShiftRight<4>(bytes));
+  const auto high = hn::And(hn::ShiftRight<4>(bytes), hn::Set(d16, 15));
+  const auto nibbles = hn::InterleaveLower(d16, low, high);
   const auto table = hn::Load(di16, kDoubledE2M1);
-  hn::StoreU(hn::TableLookupBytes(table, hn::BitCast(di16, nibbles)), di16, values);
-#endif
+  ScaleBytes(hn::TableLookupBytes(table, hn::BitCast(di16, nibbles)), hn::Set(DF(), scale), values);
 }
 
+#endif
+
 inline void DecodeNvfp4Row(const u8* codes, const u8* scales, int head_dim, float* row) {
-  const hn::Rebind<int8_t, DF> di8;
-  const int lanes = static_cast<int>(hn::Lanes(DF()));
-  alignas(16) int8_t values[16];
   for (int block = 0; block < head_dim / 16; ++block) {
-    DoubledCodes(codes + block * 8, values);
-    const auto scale = hn::Set(DF(), 0.5f * kE4M3Values[scales[block]]);
-    for (int i = 0; i < 16; i += lanes) {
-      const auto value = hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LoadU(di8, values + i)));
-      hn::StoreU(hn::Mul(value, scale), DF(), row + block * 16 + i);
-    }
+    DecodeBlock(codes + block * 8, 0.5f * kE4M3Values[scales[block]], row + block * 16);
   }
 }
 

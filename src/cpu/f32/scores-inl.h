@@ -7,6 +7,7 @@
 #include "hwy/highway.h"
 #include "src/cpu/attention_body.h"
 #include "src/cpu/f32/decode-inl.h"
+#include "src/cpu/unroll.h"
 
 #if defined(KVILT_CPU_F32_SCORES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVILT_CPU_F32_SCORES_INL_H_
@@ -64,6 +65,7 @@ HWY_INLINE void ScoreRows(const float* const* queries, const float* keys, int di
     const float* k2 = k1 + dim;
     const float* k3 = k2 + dim;
     VF sums[kRows][4];
+    KVILT_UNROLL
     for (int r = 0; r < kRows; ++r) {
       sums[r][0] = sums[r][1] = sums[r][2] = sums[r][3] = hn::Zero(df);
     }
@@ -72,6 +74,7 @@ HWY_INLINE void ScoreRows(const float* const* queries, const float* keys, int di
       const VF v1 = hn::Load(df, k1 + i);
       const VF v2 = hn::Load(df, k2 + i);
       const VF v3 = hn::Load(df, k3 + i);
+      KVILT_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const VF q = hn::Load(df, queries[r] + i);
         sums[r][0] = hn::MulAdd(q, v0, sums[r][0]);
@@ -80,6 +83,7 @@ HWY_INLINE void ScoreRows(const float* const* queries, const float* keys, int di
         sums[r][3] = hn::MulAdd(q, v3, sums[r][3]);
       }
     }
+    KVILT_UNROLL
     for (int r = 0; r < kRows; ++r) {
       StoreSums(sums[r][0], sums[r][1], sums[r][2], sums[r][3], scores + r * kTileKeys + t);
     }

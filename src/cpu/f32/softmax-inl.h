@@ -4,6 +4,7 @@
 #include "src/contract/softmax.h"
 #include "src/cpu/attention_body.h"
 #include "src/cpu/f32/decode-inl.h"
+#include "src/cpu/unroll.h"
 
 #if defined(KVILT_CPU_F32_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVILT_CPU_F32_SOFTMAX_INL_H_

@@ -2,6 +2,7 @@
 #include "hwy/highway.h"
 #include "src/cpu/attention_body.h"
 #include "src/cpu/f32/decode-inl.h"
+#include "src/cpu/unroll.h"
 
 #if defined(KVILT_CPU_F32_VALUES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVILT_CPU_F32_VALUES_INL_H_
@@ -22,21 +23,28 @@ HWY_INLINE void AddValues(const float* p, const float* factors, float* const* ou
   const DF df;
   const int lanes = static_cast<int>(hn::Lanes(df));
   VF sums[kRows][kColumns];
+  KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {
     const VF factor = hn::Set(df, factors[r]);
+    KVILT_UNROLL
     for (int c = 0; c < kColumns; ++c) {
       sums[r][c] = hn::Mul(factor, hn::Load(df, outputs[r] + column + c * lanes));
     }
   }
   for (int t = key_begin; t < key_end; ++t) {
     VF v[kColumns];
+    KVILT_UNROLL
     for (int c = 0; c < kColumns; ++c) v[c] = hn::Load(df, values + t * dim + column + c * lanes);
+    KVILT_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const VF weight = hn::Set(df, p[r * kTileKeys + t]);
+      KVILT_UNROLL
       for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::MulAdd(weight, v[c], sums[r][c]);
     }
   }
+  KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    KVILT_UNROLL
     for (int c = 0; c < kColumns; ++c) {
       hn::Store(sums[r][c], df, outputs[r] + column + c * lanes);
     }

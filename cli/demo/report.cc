@@ -204,10 +204,12 @@ void Fork(Page& page, const DemoResults& r) {
   page.Paragraph(fmt::format(
       "Each fork of the {}-token prefix shares its pages. Only the page that is half full is "
       "copied, "
-      "and only when a continuation writes to it: {} pages instead of {}, {} saved per layer. The "
-      "parent's attention result {} afterwards.",
+      "and only when a continuation writes to it: {} pages instead of {}, {} saved per layer. "
+      "Afterwards the attention of the prefix {}, and that of the forks {}.",
       f.prefix_tokens, f.pages_used, f.pages_unshared, HumanBytes(saved * f.bytes_per_page),
-      f.parent_unchanged ? "is the same to the bit" : "CHANGED"));
+      f.prefix_unchanged ? "is the same to the bit" : "HAS CHANGED",
+      f.forks_match ? "equals that of separate copies to the bit"
+                    : "DIFFERS from that of separate copies"));
   page.Figure(report::PagePicture("Pages of the forked sequences", f.rows),
               fmt::format("Page ids, {} tokens a page; a cell is filled as far as the page is. {} "
                           "pages were copied on write.",

@@ -15,6 +15,7 @@ namespace kvilt::cli::demo {
 struct FormatResult {
   std::string name;
   std::string note;  // "" or what is special, in a few words.
+  std::string path;  // That ran.
   // Of one token of one layer, K and V of all KV heads; segments: the mean over the context.
   double data_bytes_per_token = 0;
   double scale_bytes_per_token = 0;
@@ -88,7 +89,8 @@ struct ForkResult {
   std::int64_t pages_unshared = 0;  // What separate copies would take.
   std::int64_t pages_copied = 0;    // By copy on write.
   double bytes_per_page = 0;        // One layer.
-  bool parent_unchanged = false;    // Its attention result, bit for bit, before and after.
+  bool prefix_unchanged = false;    // Its attention result, bit for bit, before and after.
+  bool forks_match = false;         // Their results, bit for bit those of separate copies.
   std::vector<report::PageRow> rows;
 };
 

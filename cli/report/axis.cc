@@ -33,7 +33,7 @@ std::vector<double> LogTicks(const Scale& scale) {
 }  // namespace
 
 double Scale::operator()(double value) const {
-  const double clamped = std::clamp(value, lo, hi);
+  const double clamped = std::isnan(value) ? lo : std::clamp(value, lo, hi);
   const double share = log ? (std::log(clamped) - std::log(lo)) / (std::log(hi) - std::log(lo))
                            : (clamped - lo) / (hi - lo);
   return from + share * (to - from);

@@ -9,8 +9,8 @@
 
 namespace kvilt::cli::report {
 
-// Maps [lo, hi] to pixels [from, to], linearly or by logarithm. Values beyond are clamped, so a
-// mark never leaves the plot. REQUIRES lo < hi, and 0 < lo with `log`.
+// Maps [lo, hi] to pixels [from, to], linearly or by logarithm. Values beyond are clamped and NaN
+// counts as lo, so a mark never leaves the plot. REQUIRES lo < hi, and 0 < lo with `log`.
 struct Scale {
   double lo = 0;
   double hi = 1;

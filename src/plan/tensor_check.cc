@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 #include "src/core/check.h"
 
@@ -218,14 +217,18 @@ std::int64_t ByteExtent(const TensorView& tensor) {
 
 Status CheckNoSelfOverlap(const TensorView& tensor, FieldPath field) {
   if (Empty(tensor)) return {};
-  std::vector<int> order;
+  // Dims by ascending stride, insertion-sorted in place: runs pass here and must not allocate.
+  int dims[kMaxRank];
+  int count = 0;
   for (int dim = 0; dim < tensor.rank; ++dim) {
-    if (tensor.shape[dim] > 1) order.push_back(dim);
+    if (tensor.shape[dim] <= 1) continue;
+    int at = count++;
+    for (; at > 0 && tensor.stride[dims[at - 1]] > tensor.stride[dim]; --at) dims[at] = dims[at - 1];
+    dims[at] = dim;
   }
-  std::sort(order.begin(), order.end(),
-            [&](int a, int b) { return tensor.stride[a] < tensor.stride[b]; });
   std::int64_t covered = 1;
-  for (int dim : order) {
+  for (int i = 0; i < count; ++i) {
+    const int dim = dims[i];
     if (tensor.stride[dim] < covered) {
       return Status::Invalid(field.str(fmt::format(".stride[{}]", dim)),
                              fmt::format("{}, expected >= {}: rows of a written tensor must not "

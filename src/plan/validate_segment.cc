@@ -214,6 +214,11 @@ class SideChecker {
   Axes axes_;
 };
 
+bool IsAccepted(float value, bool allow_unusual) {
+  return allow_unusual ? value >= kLeastGlobal && value <= kMostGlobal
+                       : value >= kLeastUsual && value <= kMostUsual;
+}
+
 Status CheckGlobalValue(float value, bool allow_unusual, const std::string& field) {
   if (!(value >= kLeastGlobal && value <= kMostGlobal)) {
     return Status::Invalid(
@@ -284,6 +289,7 @@ Status CheckDecodeScale(const DecodeScale& scale, std::int64_t kv_heads, DeviceK
           field.str(".array"),
           fmt::format("null with array_size {}, expected an array or size 0", scale.array_size));
     }
+    if (IsAccepted(scale.value, scale.allow_unusual)) return {};
     return CheckGlobalValue(scale.value, scale.allow_unusual, field.str(".value"));
   }
   if (scale.value != 1.0f) {
@@ -304,8 +310,7 @@ Status CheckDecodeScale(const DecodeScale& scale, std::int64_t kv_heads, DeviceK
   }
   for (std::int64_t i = 0; i < scale.array_size; ++i) {
     const float value = scale.array[i];
-    const bool usual = value >= kLeastUsual && value <= kMostUsual;
-    if (usual) continue;
+    if (IsAccepted(value, scale.allow_unusual)) continue;
     KVILT_RETURN_IF_ERROR(
         CheckGlobalValue(value, scale.allow_unusual, field.str(fmt::format(".array[{}]", i))));
   }

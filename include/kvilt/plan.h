@@ -127,6 +127,7 @@ struct Plan {
   double flops = 0;                  // Unmasked multiply-adds times two.
 
   std::vector<OperandSignature> signature;
+  std::uint64_t positions_hash = 0;  // Of q_positions, when a window made the plan read them.
   std::uint64_t options_hash = 0;  // Of every scalar option; Run refuses a request that differs.
   // The work and merge lists in the form that backends read (src/plan/plan_data.h); its size is the
   // plan-data query.

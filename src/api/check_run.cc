@@ -151,6 +151,11 @@ Status CheckOperands(const Plan& plan, const plan::PlanDataView& view,
 }
 
 Status CheckOptions(const Plan& plan, const AttentionRequest& request) {
+  if (plan::PositionsHash(request) != plan.positions_hash) {
+    return Status::Precondition("q_positions",
+                                "not those whose window the plan was made for; plan "
+                                "again or UpdatePlan");
+  }
   if (plan::OptionsHash(request) == plan.options_hash) return {};
   return Status::Precondition(
       "request",

@@ -9,6 +9,7 @@
 
 #include "src/api/device_impl.h"
 #include "src/core/host.h"
+#include "src/core/log.h"
 #include "src/core/simd_target.h"
 #include "src/cpu/run_attention.h"
 #include "src/plan/paths.h"
@@ -77,7 +78,11 @@ Result<Device> Device::Open(std::string_view name, DeviceOptions options) {
   int threads = options.threads;
   if (threads == 0) threads = std::min(core::HardwareThreads(), cpu::WorkerPool::kMaxThreads);
   try {
-    return Device(std::make_shared<Impl>(plan::CpuSpec(*target, threads, core::L2Bytes())));
+    auto impl = std::make_shared<Impl>(plan::CpuSpec(*target, threads, core::L2Bytes()));
+    if (core::LogEnabled()) {
+      core::LogLine(fmt::format("opened {} with {} threads", impl->spec.name, threads));
+    }
+    return Device(std::move(impl));
   } catch (const std::system_error& error) {
     return Status::Runtime(
         "options.threads",

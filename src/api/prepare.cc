@@ -7,6 +7,7 @@
 #include "src/api/device_impl.h"
 #include "src/api/prepared_impl.h"
 #include "src/core/check.h"
+#include "src/core/log.h"
 #include "src/cpu/simd_targets.h"
 
 namespace kvilt {
@@ -41,6 +42,15 @@ Status CheckDevice(const Device& device, const Plan& plan) {
 
 }  // namespace
 
+void api::LogPlan(std::string_view what, const Plan& plan) {
+  if (!core::LogEnabled()) return;
+  core::LogLine(
+      fmt::format("{} a plan: {} on {} slots, split {}, {} items, {} rows merged, {} bytes "
+                  "of workspace",
+                  what, plan.path, plan.spec.slots, Name(plan.split.mode), plan.split.items,
+                  plan.split.merged_rows, plan.workspace_bytes));
+}
+
 Result<PreparedPlan> Prepare(const Device& device, Plan plan) {
   KVILT_RETURN_IF_ERROR(CheckPlanData(plan));
   KVILT_RETURN_IF_ERROR(CheckDevice(device, plan));
@@ -56,6 +66,7 @@ Result<PreparedPlan> Prepare(const Device& device, Plan plan) {
     return Status::Unsupported("plan.path", fmt::format("{} does not run on SIMD target {}",
                                                         impl->plan.path, Name(device.spec().simd)));
   }
+  api::LogPlan("prepared", impl->plan);
   return PreparedPlan(std::move(impl));
 }
 

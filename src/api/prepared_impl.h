@@ -2,12 +2,18 @@
 #pragma once
 
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "kvilt/attention.h"
 #include "src/plan/plan_data.h"
 
 namespace kvilt {
+
+namespace api {
+// A line about a plan for KVILT_LOG=info.
+void LogPlan(std::string_view what, const Plan& plan);
+}  // namespace api
 
 struct PreparedPlan::Impl {
   Impl(Device on, Plan made) : device(std::move(on)), plan(std::move(made)) {}

@@ -61,6 +61,7 @@ Status UpdatePlan(const PreparedPlan& prepared, const AttentionRequest& request,
   }
   impl.plan = std::move(*next);
   impl.view = plan::ViewPlanData(impl.plan.data);
+  api::LogPlan("updated", impl.plan);
   return {};
 }
 

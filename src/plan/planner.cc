@@ -90,6 +90,7 @@ void FillRequest(Plan& plan, const AttentionRequest& request, const RequestGeome
   plan.signature = plan::MakeSignature(request);
   plan.copy_widths = plan::MakeCopyWidths(request);
   plan.options_hash = plan::OptionsHash(request);
+  plan.positions_hash = plan::PositionsHash(request);
 }
 
 }  // namespace
@@ -117,6 +118,7 @@ Result<Plan> MakePlan(const AttentionRequest& request, const DeviceSpec& spec,
 
   Plan plan;
   plan.spec = spec;
+  plan.options = options;
   plan.path = path->name;
   plan.accuracy = options.accuracy;
   plan.refused = std::move(path->refused);

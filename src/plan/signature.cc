@@ -58,15 +58,6 @@ void AddRope(Hash& hash, const Rope& rope) {
   hash.Add(rope.key_positions.defined());
 }
 
-void AddPositions(Hash& hash, const AttentionRequest& request) {
-  hash.Add(request.q_positions.defined());
-  const bool window = request.window_left >= 0 || request.window_right >= 0;
-  if (!request.q_positions.defined() || !window || request.q_indptr.size < 1) return;
-  const std::int64_t rows =
-      std::min(request.q_indptr[request.q_indptr.size - 1], request.q_positions.size);
-  for (std::int64_t i = 0; i < rows; ++i) hash.Add(request.q_positions[i]);
-}
-
 }  // namespace
 
 std::vector<OperandSignature> MakeSignature(const AttentionRequest& request) {
@@ -106,6 +97,16 @@ std::vector<CopyWidth> MakeCopyWidths(const AttentionRequest& request) {
   return widths;
 }
 
+std::uint64_t PositionsHash(const AttentionRequest& request) {
+  const bool window = request.window_left >= 0 || request.window_right >= 0;
+  if (!request.q_positions.defined() || !window || request.q_indptr.size < 1) return 0;
+  Hash hash;
+  const std::int64_t rows =
+      std::min(request.q_indptr[request.q_indptr.size - 1], request.q_positions.size);
+  for (std::int64_t i = 0; i < rows; ++i) hash.Add(request.q_positions[i]);
+  return hash.value();
+}
+
 std::uint64_t OptionsHash(const AttentionRequest& request) {
   Hash hash;
   hash.Add(request.sm_scale.has_value());
@@ -122,7 +123,7 @@ std::uint64_t OptionsHash(const AttentionRequest& request) {
   if (request.alibi) hash.Add(static_cast<int>(request.alibi->origin));
   hash.Add(request.rope.has_value());
   if (request.rope) AddRope(hash, *request.rope);
-  AddPositions(hash, request);
+  hash.Add(request.q_positions.defined());
   for (const Segment& segment : request.segments) {
     hash.Add(segment.paged() != nullptr);
     AddSide(hash, segment.k());

@@ -18,8 +18,12 @@ std::vector<CopyWidth> MakeCopyWidths(const AttentionRequest& request);
 
 // A hash of everything that a plan depends on or a run computes with and that is neither a tensor,
 // a length nor a decode multiplier: scalar options, enums, layouts, owners, which optional parts
-// are given, and the values of q_positions when a window reads them at plan time.
-// REQUIRES: q_positions, when given with a window, is a host array. Allocates nothing.
+// are given. Allocates nothing.
 std::uint64_t OptionsHash(const AttentionRequest& request);
+
+// Of the values of q_positions when a window reads them at plan time, else 0. Apart from the
+// options because positions move on with the lengths (UpdatePlan). Allocates nothing.
+// REQUIRES: q_indptr is a host array, and so is q_positions when given with a window.
+std::uint64_t PositionsHash(const AttentionRequest& request);
 
 }  // namespace kvilt::plan

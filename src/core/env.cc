@@ -1,0 +1,21 @@
+#include "src/core/env.h"
+
+#include <cstdlib>
+
+namespace kvilt::core {
+
+std::string_view Name(EnvVariable variable) {
+  switch (variable) {
+    case EnvVariable::kLog:
+      return "KVILT_LOG";
+  }
+  return "unknown environment variable";
+}
+
+std::optional<std::string> ReadEnv(EnvVariable variable) {
+  const char* value = std::getenv(std::string(Name(variable)).c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+}  // namespace kvilt::core

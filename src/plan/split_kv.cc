@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "src/contract/softmax.h"
 #include "src/contract/types.h"
 #include "src/contract/work_item.h"
 #include "src/plan/cost_model.h"
@@ -128,8 +129,9 @@ std::int64_t PartialRows(const std::vector<PlannedBlock>& blocks, const KeyRuns&
 bool PartialBytes(std::int64_t rows, const ModelDims& dims, std::int64_t& bytes) {
   // Room for outputs, states and the alignment of both.
   std::int64_t bound = 0;
-  if (!Multiply(rows, std::int64_t{dims.q_heads} * (dims.head_dim_vo + 2) * 4, bound) ||
-      !Add(bound, 1024, bound)) {
+  const std::int64_t row_floats =
+      std::int64_t{dims.q_heads} * (dims.head_dim_vo + contract::kStateFloats);
+  if (!Multiply(rows, row_floats * 4, bound) || !Add(bound, 1024, bound)) {
     return false;
   }
   bytes = contract::PartialLayout{rows, dims.q_heads, dims.head_dim_vo}.Bytes();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "src/contract/softmax.h"
 #include "src/contract/types.h"
 #include "src/plan/cost_model.h"
 
@@ -60,7 +61,7 @@ std::vector<SmemPart> WorkingSet(std::int64_t rows, int heads, int operand_bytes
       {"v_tile", kTileKeys * dims.head_dim_vo * operand_bytes},
       {"scores", head_rows * kTileKeys * kF32Bytes},
       {"out", state_rows * dims.head_dim_vo * kF32Bytes},
-      {"softmax", state_rows * 2 * kF32Bytes},
+      {"softmax", state_rows * contract::kStateFloats * kF32Bytes},
   };
 }
 

@@ -39,6 +39,8 @@ inline bool Reads(const BodyUnderTest& body, contract::Format format) {
          (format != contract::Format::kF32 && format != contract::Format::kF16);
 }
 
+inline bool Rotates(const BodyUnderTest& body) { return body.path == contract::PathId::kCpuF32; }
+
 // SEMANTICS section 4, output rounding included.
 inline double Tolerance(const BodyUnderTest& body, const AttentionOptions& options) {
   double tolerance = 1e-5;

@@ -26,7 +26,6 @@ struct BodyConfig {
   int head_dim_qk = 0;
   int head_dim_vo = 0;
   bool q_is_bf16_exact = false;  // Every prepared query element is a bf16 number.
-  bool rope = false;             // Keys are rotated, so key tiles come from f32 rows.
   bool near_exact = false;       // Accuracy::kNearExact
 };
 
@@ -104,9 +103,9 @@ struct AttentionBody {
 
   // `row` as decode_rows writes it, with a stride of RoundUp(head_dim_qk, 16).
   void (*prepare_query)(const BodyConfig& config, const float* row, void* query);
-  // `rotation` is null without RoPE; `scratch` holds kTileKeys f32 rows.
+  // `rotation` is null without RoPE; REQUIRES null on the island.
   void (*decode_keys)(const BodyConfig& config, const RowSource& source, const Rotation* rotation,
-                      float* scratch, void* key_tile);
+                      void* key_tile);
   void (*decode_values)(const BodyConfig& config, const RowSource& source, void* value_tile);
   bool (*values_are_finite)(const BodyConfig& config, const void* value_tile);
 

@@ -8,7 +8,6 @@
 #include "src/contract/formats.h"
 #include "src/contract/scale_layout.h"
 #include "src/core/check.h"
-#include "src/cpu/aligned_buffer.h"
 #include "src/cpu/prefetch.h"
 
 namespace kvilt::cpu {
@@ -481,18 +480,24 @@ void AttentionFixture::BuildPlan() {
   plan_data_ = plan::EncodePlanData(lists_);
 }
 
-Status AttentionFixture::Run(SimdTarget target, int threads) {
+void AttentionFixture::Prepare() {
   out_.assign(Index(q_rows_ * params_.out_row_stride), std::byte{0xFF});
   lse_.assign(Index(q_rows_ * o_.q_heads), std::numeric_limits<float>::quiet_NaN());
   params_.out = reinterpret_cast<u8*>(out_.data());
   params_.lse = lse_.data();
-  const plan::PlanDataView view = plan::ViewPlanData(plan_data_);
-  const i64 bytes = view.partials().Bytes();
-  AlignedBuffer workspace;
-  std::byte* memory = workspace.Reserve(bytes);
+  const i64 bytes = plan::ViewPlanData(plan_data_).partials().Bytes();
+  std::byte* memory = workspace_.Reserve(bytes);
   if (bytes > 0) std::memset(memory, 0xFF, Index(bytes));
+}
+
+Status AttentionFixture::RunPrepared(SimdTarget target, WorkerPool& pool) {
+  return RunAttention(plan::ViewPlanData(plan_data_), params_, workspace_.data(), target, pool);
+}
+
+Status AttentionFixture::Run(SimdTarget target, int threads) {
+  Prepare();
   WorkerPool pool(threads);
-  return RunAttention(view, params_, memory, target, pool);
+  return RunPrepared(target, pool);
 }
 
 float AttentionFixture::out(i64 q_row, int head, int dim) const {

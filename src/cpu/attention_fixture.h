@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "src/cpu/aligned_buffer.h"
 #include "src/cpu/run_attention.h"
 
 namespace kvilt::cpu {
@@ -79,7 +80,11 @@ class AttentionFixture {
   AttentionFixture(const AttentionFixture&) = delete;
   AttentionFixture& operator=(const AttentionFixture&) = delete;
 
+  // Poisons outputs and workspace, then runs.
   Status Run(SimdTarget target, int threads = 1);
+  // The same in two steps, to look at the run alone.
+  void Prepare();
+  Status RunPrepared(SimdTarget target, WorkerPool& pool);
 
   // || out - reference || / || sum_j p_j |v_j| || over the whole tensor; +inf with any NaN.
   double Error() const;
@@ -88,11 +93,6 @@ class AttentionFixture {
 
   float out(i64 q_row, int head, int dim) const;
   float lse(i64 q_row, int head) const;
-  std::vector<std::byte> out_bytes() const { return out_; }
-  std::vector<float> lse_values() const { return lse_; }
-  i64 q_rows() const { return q_rows_; }
-  contract::AttentionParams& params() { return params_; }
-  contract::SegmentParams& segment(std::size_t s) { return segments_[s]; }
   std::vector<int>& page_ids(std::size_t s) { return tables_[s]; }
   const plan::PlanLists& lists() const { return lists_; }
 
@@ -140,6 +140,7 @@ class AttentionFixture {
   std::vector<double> reference_lse_;
   plan::PlanLists lists_;
   std::vector<std::byte> plan_data_;
+  AlignedBuffer workspace_;
   contract::AttentionParams params_;
 };
 

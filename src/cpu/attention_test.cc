@@ -185,6 +185,7 @@ TEST(Attention, SegmentsWithTheirOwnFormats) {
 TEST(Attention, P89_shared_prefix_read_once) {
   for (const BodyUnderTest& body : BodiesUnderTest()) {
     for (const bool rope : {false, true}) {
+      if (rope && !Rotates(body)) continue;
       AttentionOptions options;
       options.q_len = {1, 2, 1};
       options.mask = Mask::kCausal;
@@ -391,6 +392,7 @@ TEST(Attention, P19_no_growth_of_the_error_with_kv) {
 
 TEST(Attention, P73_rope_in_the_kernel) {
   for (const BodyUnderTest& body : BodiesUnderTest()) {
+    if (!Rotates(body)) continue;
     for (const bool interleaved : {false, true}) {
       for (const int rotary : {64, 24}) {
         for (const i64 first : {0, 5, 100000, 1000000}) {

@@ -3,9 +3,8 @@
 #include <cstring>
 
 #include "src/contract/softmax.h"
-#include "src/cpu/aligned_buffer.h"
 #include "src/cpu/item_rows.h"
-#include "src/cpu/tile_rows.h"
+#include "src/cpu/item_scratch.h"
 #include "src/cpu/write_results.h"
 
 namespace kvilt::cpu {
@@ -18,99 +17,10 @@ using contract::SegmentParams;
 using contract::SideParams;
 using contract::WorkItem;
 
-// Tiles between a prefetch and its use (see CPU-NOTES: 2, 4 and 8 are equal, 1 is late).
-constexpr int kTilesAhead = 2;
-constexpr int kRing = kTilesAhead + 1;
 constexpr u64 kAllLanes = ~u64{0};
-
-struct ItemSize {
-  i64 rows = 0;           // Query rows.
-  i64 head_count = 0;     // KV heads.
-  bool segments = false;  // The item's keys may touch more than one segment.
-};
-
-// What a worker needs for one item. States are [KV head of the item][row][head of the group].
-struct Scratch {
-  ItemRow* rows;
-  u64* visible;  // [rows], of the current tile.
-  i64* active;   // [rows], indices of rows that see a key of the current tile.
-  RowRef* refs;  // [rows * group]
-  std::byte* queries;
-  float* outputs;
-  float* states;         // [..][2]
-  float* total_outputs;  // Of finished segments, natural order, V global applied.
-  float* total_states;
-  std::byte* key_tile;
-  std::byte* value_tile;
-  float* decoded;  // kTileKeys f32 rows of K, or one f32 query row.
-  float* natural;  // Two output rows.
-  u8* scale_rows;  // interleaved4
-  TileRows* ring;  // [kRing]
-  HeadRows* key_rows;
-  HeadRows* value_rows;
-  float* cosines;  // [kTileKeys][pairs]
-  float* sines;
-  double* cursor;
-};
-
-i64 StateCount(const Launch& launch, const ItemSize& size) {
-  return size.head_count * size.rows * launch.group;
-}
-
-i64 Carve(const Launch& launch, const ItemSize& size, std::byte* base, Scratch& s) {
-  const BodyConfig& config = launch.config;
-  const AttentionBody& body = *launch.body;
-  const i64 states = StateCount(launch, size);
-  const i64 totals = size.segments ? states : 0;
-  const i64 pairs = launch.rope == nullptr ? 0 : launch.rope->pairs();
-  Carver carver(base);
-  s.key_tile = carver.Take<std::byte>(body.key_tile_bytes(config));
-  s.value_tile = carver.Take<std::byte>(body.value_tile_bytes(config));
-  s.decoded = carver.Take<float>(kTileKeys * contract::RoundUp(config.head_dim_qk, 16));
-  s.natural = carver.Take<float>(2 * i64{config.head_dim_vo});
-  s.scale_rows = carver.Take<u8>(kTileKeys * i64{kMaxHeadDim / 16});
-  s.ring = carver.Take<TileRows>(kRing);
-  s.key_rows = carver.Take<HeadRows>(1);
-  s.value_rows = carver.Take<HeadRows>(1);
-  s.cosines = carver.Take<float>(kTileKeys * pairs);
-  s.sines = carver.Take<float>(kTileKeys * pairs);
-  s.cursor = carver.Take<double>(RopeAngles::CursorDoubles(static_cast<int>(pairs)));
-  s.rows = carver.Take<ItemRow>(size.rows);
-  s.visible = carver.Take<u64>(size.rows);
-  s.active = carver.Take<i64>(size.rows);
-  s.refs = carver.Take<RowRef>(size.rows * launch.group);
-  s.queries = carver.Take<std::byte>(states * body.query_row_bytes(config));
-  s.outputs = carver.Take<float>(states * body.output_row_floats(config));
-  s.states = carver.Take<float>(states * contract::kStateFloats);
-  s.total_outputs = carver.Take<float>(totals * config.head_dim_vo);
-  s.total_states = carver.Take<float>(totals * contract::kStateFloats);
-  return carver.used();
-}
-
-ItemSize SizeOf(const Launch& launch, const WorkItem& item, i64 span_begin, i64 span_count) {
-  ItemSize size;
-  size.rows = CountRows(*launch.plan, span_begin, span_count);
-  size.head_count = item.head_count;
-  size.segments = launch.params->segment_count > 1;
-  return size;
-}
 
 float GlobalOf(const SideParams& side, i64 head) {
   return side.global[side.global_per_head ? head : 0];
-}
-
-// total += state, both with outputs of `dim` floats.
-void MergeInto(const float* state, const float* output, float* total, float* total_output,
-               int dim) {
-  const float reference =
-      contract::Max(total[contract::kStateReference], state[contract::kStateReference]);
-  const float keep = contract::MoveFactor(total[contract::kStateReference], reference);
-  const float add = contract::MoveFactor(state[contract::kStateReference], reference);
-  for (int d = 0; d < dim; ++d) total_output[d] = total_output[d] * keep + output[d] * add;
-  total[contract::kStateReference] = reference;
-  for (const int field : {contract::kStateWeight, contract::kStateSum}) {
-    total[field] = total[field] * keep + state[field] * add;
-  }
 }
 
 // The walk over one item, or over one of its spans.
@@ -184,9 +94,10 @@ class Walk {
           source.scales = &scales;
           source.format = static_cast<Format>(params_.q_format);
           source.head_dim = launch_.config.head_dim_qk;
-          body_.decode_rows(source, 1, s_.decoded, stride);
-          if (launch_.rope != nullptr) body_.rotate_rows(s_.decoded, stride, 1, rotation);
-          body_.prepare_query(launch_.config, s_.decoded, s_.queries + StateIndex(h, r, g) * bytes);
+          body_.decode_rows(source, 1, s_.query_row, stride);
+          if (launch_.rope != nullptr) body_.rotate_rows(s_.query_row, stride, 1, rotation);
+          body_.prepare_query(launch_.config, s_.query_row,
+                              s_.queries + StateIndex(h, r, g) * bytes);
         }
       }
     }
@@ -316,7 +227,7 @@ class Walk {
       source.ahead = ahead->k;
       source.ahead_scales = ahead->k_scales;
     }
-    body_.decode_keys(launch_.config, source, rotation, s_.decoded, s_.key_tile);
+    body_.decode_keys(launch_.config, source, rotation, s_.key_tile);
   }
 
   void DecodeValueTile(const SegmentParams& segment, const TileRows& tile, i64 h, u64 lanes,
@@ -388,8 +299,8 @@ class Walk {
     for (i64 h = 0; h < size_.head_count; ++h) {
       for (i64 i = StateIndex(h, 0, 0); i < StateIndex(h + 1, 0, 0); ++i) {
         Natural(segment.v, item_.head_begin + h, i, s_.natural);
-        MergeInto(s_.states + i * contract::kStateFloats, s_.natural,
-                  s_.total_states + i * contract::kStateFloats, s_.total_outputs + i * dim, dim);
+        AddState(s_.states + i * contract::kStateFloats, s_.natural,
+                 s_.total_states + i * contract::kStateFloats, s_.total_outputs + i * dim, dim);
       }
     }
     ResetStates(s_.outputs, s_.states, body_.output_row_floats(launch_.config));
@@ -432,7 +343,7 @@ class Walk {
   const AttentionBody& body_;
   const WorkItem& item_;
   const ItemSize size_;
-  Scratch s_;
+  ItemScratch s_;
   RopeAngles::Cursor cursor_;
 };
 
@@ -445,7 +356,7 @@ bool WalksSpansAlone(const Launch& launch) {
 }  // namespace
 
 i64 ItemScratchBytes(const Launch& launch, const WorkItem& item) {
-  Scratch unused;
+  ItemScratch unused;
   return Carve(launch, SizeOf(launch, item, item.span_begin, item.span_count), nullptr, unused);
 }
 

@@ -30,8 +30,9 @@ Memory& ThreadMemory() {
 
 bool ExactInBf16(Format format) { return format != Format::kF32 && format != Format::kF16; }
 
-Status CheckFormats(PathId path, const AttentionParams& params) {
+Status CheckPath(PathId path, const AttentionParams& params) {
   if (path != PathId::kCpuAvx512Bf16) return Status::Ok();
+  if (params.rope.enabled) return Status::Unsupported("rope", "cpu/avx512_bf16 does not rotate");
   for (int s = 0; s < params.segment_count; ++s) {
     const contract::SegmentParams& segment = params.segments[s];
     if (ExactInBf16(static_cast<Format>(segment.k.format)) &&
@@ -53,9 +54,7 @@ Launch MakeLaunch(const plan::PlanDataView& plan, const AttentionParams& params,
   launch.body = &body;
   launch.config.head_dim_qk = header.head_dim_qk;
   launch.config.head_dim_vo = header.head_dim_vo;
-  launch.config.q_is_bf16_exact =
-      ExactInBf16(static_cast<Format>(params.q_format)) && !params.rope.enabled;
-  launch.config.rope = params.rope.enabled != 0;
+  launch.config.q_is_bf16_exact = ExactInBf16(static_cast<Format>(params.q_format));
   launch.config.near_exact = header.accuracy != 0;
   launch.group = header.kv_heads > 0 ? header.q_heads / header.kv_heads : 1;
   launch.workspace = workspace;
@@ -89,7 +88,7 @@ Status RunAttention(const plan::PlanDataView& plan, const AttentionParams& param
     return Status::Unsupported("target", "the plan's path does not run on " +
                                              std::string(Name(target)) + " on this machine");
   }
-  if (Status status = CheckFormats(path, params); !status.ok()) return status;
+  if (Status status = CheckPath(path, params); !status.ok()) return status;
 
   AbsentPages absent;
   Launch launch = MakeLaunch(plan, params, workspace, *body, absent);

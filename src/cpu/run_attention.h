@@ -17,8 +17,8 @@ namespace kvilt::cpu {
 // when that is 0), contents undefined before and after.
 //
 // REQUIRES: `params` belongs to the plan (bound from a request that was checked against it).
-// Errors: kUnsupported when the plan's path does not run on `target` here, or holds a format that
-// the path does not read; kInvalidArgument when a visible key fell on a page id outside [0, pages):
+// Errors: kUnsupported when the plan's path does not run on `target` here, or does not do what
+// the request has; kInvalidArgument when a visible key fell on a page id outside [0, pages):
 // such keys count as masked, and the run finishes first.
 // Uses the caller's thread as worker 0; the scratch of all workers belongs to the calling thread
 // and is kept, so a warm run allocates nothing. The caller's FTZ/DAZ mode neither matters nor

@@ -51,6 +51,18 @@ constexpr double kLn2 = 0.69314718055994530942;
 
 RowState EmptyState(const float* output) { return {output, {kMinusInfinity, 0.0f, 0.0f}}; }
 
+void AddState(const float* state, const float* output, float* total, float* total_output, int dim) {
+  const float reference =
+      contract::Max(total[contract::kStateReference], state[contract::kStateReference]);
+  const float keep = contract::MoveFactor(total[contract::kStateReference], reference);
+  const float add = contract::MoveFactor(state[contract::kStateReference], reference);
+  for (int d = 0; d < dim; ++d) total_output[d] = total_output[d] * keep + output[d] * add;
+  total[contract::kStateReference] = reference;
+  for (const int field : {contract::kStateWeight, contract::kStateSum}) {
+    total[field] = total[field] * keep + state[field] * add;
+  }
+}
+
 void WriteResult(const Launch& launch, i64 q_row, i64 head, const RowState& state, float* scratch) {
   const AttentionParams& params = *launch.params;
   const int dim = launch.config.head_dim_vo;

@@ -18,6 +18,9 @@ struct RowState {
 // What a row holds that has seen no key.
 RowState EmptyState(const float* output);
 
+// total += state, both with outputs of `dim` floats and states of contract::kStateFloats.
+void AddState(const float* state, const float* output, float* total, float* total_output, int dim);
+
 // Adds the sink, normalises, writes out and lse. A state that saw nothing gives 0 and the sink or
 // -inf. `scratch` holds head_dim_vo floats.
 void WriteResult(const Launch& launch, i64 q_row, i64 head, const RowState& state, float* scratch);

@@ -21,15 +21,14 @@ inline constexpr int kMaxBlockRows = 6;
 // How the products of a launch are made.
 struct ScoreForm {
   int pairs = 0;             // Dwords of one part of a query row, and rows of a key tile.
-  int blocks = 0;            // nvfp4 keys, not rotated: scaled blocks of 16 dims. Else 0.
+  int blocks = 0;            // nvfp4 keys: scaled blocks of 16 dims. Else 0.
   bool two_queries = false;  // q is the sum of two bf16 numbers.
-  bool two_keys = false;     // So is k.
 };
 inline ScoreForm FormOf(const TileJob& job) {
   const BodyConfig& config = *job.config;
-  const bool scaled = job.key_format == Format::kNVFP4 && !config.rope;
+  const bool scaled = job.key_format == Format::kNVFP4;
   return {Padded32(config.head_dim_qk) / 2, scaled ? config.head_dim_qk / 16 : 0,
-          !config.q_is_bf16_exact, config.rope};
+          !config.q_is_bf16_exact};
 }
 inline float* KeyScales(const BodyConfig& config, u32* key_tile) {
   return reinterpret_cast<float*>(key_tile + Padded32(config.head_dim_qk) / 2 * kTileKeys);
@@ -85,9 +84,6 @@ inline void PlainScores(const ScoreForm& form, const u32* keys, RowBlock<kRows>&
     AddScores<kRows, true>(block.queries, form.pairs, keys, sums);
   } else {
     AddScores<kRows, false>(block.queries, form.pairs, keys, sums);
-  }
-  if (form.two_keys) {
-    AddScores<kRows, false>(block.queries, form.pairs, keys + form.pairs * kTileKeys, sums);
   }
   KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {

@@ -19,10 +19,10 @@ namespace {
 i64 QueryRowBytes(const BodyConfig& config) {
   return (config.q_is_bf16_exact ? 2 : 4) * i64{Padded32(config.head_dim_qk)};
 }
-// Two tiles with RoPE; else one, and room for a scale per 16 elements.
+// A tile, and room for a scale per 16 elements.
 i64 KeyTileBytes(const BodyConfig& config) {
   const i64 padded = Padded32(config.head_dim_qk);
-  return kTileKeys * (config.rope ? 4 * padded : 2 * padded + padded / 16 * 4);
+  return kTileKeys * (2 * padded + padded / 16 * 4);
 }
 i64 ValueTileBytes(const BodyConfig& config) {
   return kTileKeys * 2 * i64{Padded32(config.head_dim_vo)};
@@ -42,21 +42,10 @@ void PrepareQuery(const BodyConfig& config, const float* row, void* query) {
   }
 }
 
-void DecodeKeys(const BodyConfig& config, const RowSource& source, const Rotation* rotation,
-                float* scratch, void* key_tile) {
+void DecodeKeys(const BodyConfig& config, const RowSource& source, const Rotation*,
+                void* key_tile) {
   u32* tile = static_cast<u32*>(key_tile);
   const int dim = config.head_dim_qk;
-  if (rotation != nullptr) {
-    const AttentionBody& f32_body = *f32::Body(SimdTarget::kAvx512);
-    const i64 stride = contract::RoundUp(dim, 16);
-    f32_body.decode_rows(source, kTileKeys, scratch, stride);
-    f32_body.rotate_rows(scratch, stride, kTileKeys, *rotation);
-    const RowSource nothing_ahead;
-    DecodeKeysByWords(SplitF32Rows<0>{scratch, stride}, nothing_ahead, dim, tile);
-    DecodeKeysByWords(SplitF32Rows<1>{scratch, stride}, nothing_ahead, dim,
-                      tile + Padded32(dim) / 2 * kTileKeys);
-    return;
-  }
   switch (source.format) {
     case Format::kNVFP4:
       DecodeNvfp4Keys(source, dim, tile, KeyScales(config, tile));

@@ -1,8 +1,7 @@
 // The key tile: transposed, so that a score is a lane.
 //
 //   tile[pair i][token t] = dword (k[t][2i], k[t][2i+1]) in bf16, head_dim padded to 32
-//   then, with RoPE, a second tile with what the rounding to bf16 left over
-//   or, for nvfp4, the e2m1 codes alone as bf16, and the scales apart: f32 [block][token t]
+//   of nvfp4 the e2m1 codes alone, and the scales apart: f32 [block][token t]
 //
 // Scales multiply sums of 16 products instead of each element: for a few query rows that is far
 // less work, and for many it costs one multiply-add per 8 dot products.

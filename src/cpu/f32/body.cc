@@ -38,7 +38,7 @@ void PrepareQuery(const BodyConfig& config, const float* row, void* query) {
   __builtin_memcpy(query, row, static_cast<std::size_t>(QueryRowBytes(config)));
 }
 
-void DecodeKeys(const BodyConfig& config, const RowSource& source, const Rotation* rotation, float*,
+void DecodeKeys(const BodyConfig& config, const RowSource& source, const Rotation* rotation,
                 void* key_tile) {
   float* rows = static_cast<float*>(key_tile);
   const int stride = Padded(config.head_dim_qk);

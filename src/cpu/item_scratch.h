@@ -1,0 +1,56 @@
+// The memory that a worker needs for one item, carved out of one buffer.
+#pragma once
+
+#include "src/contract/softmax.h"
+#include "src/cpu/aligned_buffer.h"
+#include "src/cpu/item_rows.h"
+#include "src/cpu/launch.h"
+#include "src/cpu/tile_rows.h"
+
+namespace kvilt::cpu {
+
+// Tiles between a prefetch and its use (see CPU-NOTES: 2, 4 and 8 are equal, 1 is late).
+inline constexpr int kTilesAhead = 2;
+inline constexpr int kRing = kTilesAhead + 1;
+
+struct ItemSize {
+  i64 rows = 0;           // Query rows.
+  i64 head_count = 0;     // KV heads.
+  bool segments = false;  // The item's keys may touch more than one segment.
+};
+
+// What a worker needs for one item. States are [KV head of the item][row][head of the group].
+struct ItemScratch {
+  ItemRow* rows;
+  u64* visible;  // [rows], of the current tile.
+  i64* active;   // [rows], indices of rows that see a key of the current tile.
+  RowRef* refs;  // [rows * group]
+  std::byte* queries;
+  float* outputs;
+  float* states;         // [..][2]
+  float* total_outputs;  // Of finished segments, natural order, V global applied.
+  float* total_states;
+  std::byte* key_tile;
+  std::byte* value_tile;
+  float* query_row;
+  float* natural;  // Two output rows.
+  u8* scale_rows;  // interleaved4
+  TileRows* ring;  // [kRing]
+  HeadRows* key_rows;
+  HeadRows* value_rows;
+  float* cosines;  // [kTileKeys][pairs]
+  float* sines;
+  double* cursor;
+};
+
+// Of the rows of spans [span_begin, span_begin + span_count) of an item.
+ItemSize SizeOf(const Launch& launch, const contract::WorkItem& item, i64 span_begin,
+                i64 span_count);
+
+// States (output, reference, sums) of an item.
+i64 StateCount(const Launch& launch, const ItemSize& size);
+
+// Places everything in `base` and returns the bytes used; a null base only counts.
+i64 Carve(const Launch& launch, const ItemSize& size, std::byte* base, ItemScratch& s);
+
+}  // namespace kvilt::cpu

@@ -88,7 +88,7 @@ TEST(AppendKvRefuses, WrongSources) {
       {"v.shape[2]", [](Case& c) { c.request.v.shape[2] = 48; }},
       {"k.stride[2]", [](Case& c) { c.request.k.stride[2] = 2; }, "expected 1"},
       {"k.stride[0]", [](Case& c) { c.request.k.stride[0] = -128; }},
-      {"k.stride",
+      {"k.stride[0]",
        [](Case& c) { c.request.k.stride[0] = std::numeric_limits<std::int64_t>::max() / 2; },
        "overflows 64 bits"},
       {"k.shape[0]", [](Case& c) { c.request.k.shape[0] = -1; }},
@@ -258,7 +258,12 @@ TEST(AppendKvRefuses, WrongSlots) {
 TEST(AppendKvRefuses, OverlappingMemory) {
   ExpectRefusals({
       {"cache.k.data", [](Case& c) { c.request.k.data = c.cache.k_data.data(); }, "overlaps k"},
-      {"cache.v.data", [](Case& c) { c.request.k.data = c.cache.v_data.data() + 256; }},
+      {"cache.v.data",
+       [](Case& c) {
+         c.request.k.dtype = DType::kBF16;  // 1024 bytes: it ends inside v.data.
+         c.request.k.data = c.cache.v_data.data() + 256;
+       },
+       "overlaps k"},
       {"cache.k.data", [](Case& c) { c.paged().v.data.data = c.cache.k_data.data() + 32; }},
       {"cache.k.data", [](Case& c) { c.paged().k.scales.data = c.cache.k_data.data(); }},
       {"cache.k.data.stride[2]", [](Case& c) { c.paged().k.data.stride[2] = 0; }, "overlap"},
@@ -269,9 +274,9 @@ TEST(AppendKvRefuses, OverlappingMemory) {
 TEST(AppendKvRefuses, SizesBeyond64Bits) {
   constexpr std::int64_t kHuge = std::int64_t{1} << 62;
   ExpectRefusals({
-      {"cache.k.data.shape", [](Case& c) { c.paged().k.data.shape[0] = kHuge; }, "overflows"},
-      {"cache.k.data.stride", [](Case& c) { c.paged().k.data.stride[0] = kHuge; }, "overflows"},
-      {"k.shape", [](Case& c) { c.request.k.shape[0] = kHuge; }, "overflows"},
+      {"cache.k.data.shape[1]", [](Case& c) { c.paged().k.data.shape[0] = kHuge; }, "overflows"},
+      {"cache.k.data.stride[0]", [](Case& c) { c.paged().k.data.stride[0] = kHuge; }, "overflows"},
+      {"k.shape[1]", [](Case& c) { c.request.k.shape[0] = kHuge; }, "overflows"},
       {"cache.k.data.shape[3]", [](Case& c) { c.paged().k.data.shape[3] = kHuge >> 22; }},
       {"cache.k.data.shape[2]", [](Case& c) { c.paged().k.data.shape[2] = 1 << 30; }},
   });

@@ -120,7 +120,7 @@ struct Problem {
   std::optional<float> sm_scale;
   float cap = 0.0f;
   MaskMode mask = MaskMode::kCausal;
-  bool mask_indptr = false;  // Mask bits with gaps between requests, and an array that says where.
+  bool mask_indptr = false;  // The mask bits begin at an offset, and an array says where.
   std::int64_t window_left = -1;
   std::int64_t window_right = -1;
   PositionSpec q_positions;

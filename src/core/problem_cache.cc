@@ -98,9 +98,10 @@ Status CacheMemory::LayOut(const Problem& problem) {
   const auto interleave = [&](Strides Side::*strides, int k_pool, int v_pool) {
     std::int64_t& k_unit = UnitStride(k_, k_.*strides);
     std::int64_t& v_unit = UnitStride(v_, v_.*strides);
-    const std::int64_t k_bytes = RoundUp(k_unit, kAlignment);
-    const std::int64_t both = k_bytes + RoundUp(v_unit, kAlignment);
-    bytes[k_pool] = Units(k_) * both + std::max((k_.*strides).base, (v_.*strides).base);
+    // A shifted side takes its shift with it in every unit.
+    const std::int64_t k_bytes = RoundUp(k_unit + (k_.*strides).base, kAlignment);
+    const std::int64_t both = k_bytes + RoundUp(v_unit + (v_.*strides).base, kAlignment);
+    bytes[k_pool] = Units(k_) * both;
     bytes[v_pool] = 0;
     k_unit = v_unit = both;
     (v_.*strides).base += k_bytes;
@@ -198,7 +199,10 @@ Result<CacheMemory> CacheMemory::Create(const Problem& problem, const CacheSpec&
                                        "multiple of 4 and d of a multiple of 64",
                                        memory.page_rows_, problem.head_dim_vo));
   }
-  if (interleaved) memory.v_.scale_layout = ScaleLayout::kInterleaved4;
+  // Asked for where no scales are: passed on, so that the refusal can be seen.
+  const bool misplaced = problem.scale_layout == ScaleLayout::kInterleaved4 &&
+                         spec.v.dtype != DType::kNVFP4 && problem.segments.empty();
+  if (interleaved || misplaced) memory.v_.scale_layout = ScaleLayout::kInterleaved4;
   KVILT_RETURN_IF_ERROR(memory.LayOut(problem));
   return memory;
 }
@@ -226,11 +230,11 @@ CacheSide CacheMemory::View(const Side& side) const {
   CacheSide view;
   const DType dtype = side.spec.dtype;
   view.layout = side.spec.layout;
+  view.scale_layout = side.scale_layout;
   view.data = Tensor(side, dtype, RowElements(dtype, side.head_dim), side.data, side.pool);
   if (dtype == DType::kNVFP4) {
     view.scales =
         Tensor(side, DType::kE4M3, side.head_dim / kBlockElements, side.scales, side.scale_pool);
-    view.scale_layout = side.scale_layout;
     if (side.scale_layout == ScaleLayout::kInterleaved4) {
       view.scale_row_blocks = static_cast<int>(side.head_dim / kBlockElements);
     }

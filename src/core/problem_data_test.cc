@@ -97,6 +97,7 @@ TEST(ProblemData, ContentIsIndependentOfPlacement) {
       "decode kv=5,77 ids=1,9 layout=nhd",
       "decode kv=5,77 ids=1,9 k_layout=nhd pool=kv",
       "decode kv=5,77 ids=1,9 pool=kv pad=3/2 shift=1",
+      "decode kv=5,77 ids=1,9 pool=kv k_shift=3",
       "decode kv=5,77 ids=1,9 pool=rows",
       "decode kv=5,77 ids=1,9 pool=rows pad=5/1 layout=nhd",
       "decode kv=5,77 ids=1,9 table=padded index=i64",
@@ -172,12 +173,13 @@ TEST(ProblemData, GuardsSeeAWriteOutsideTheRows) {
   EXPECT_EQ(data.CheckGuards().message(), "workspace: byte 100 was written, expected 0 to 99");
 }
 
-TEST(ProblemData, CustomMasksHoldEmptyRowsAndGaps) {
+TEST(ProblemData, MaskBitsBeginAtTheirOffset) {
   const ProblemData data = Build("prefill b=2 q=23 kv=31 mask=custom mask_indptr heads=1/1 d=16");
   const AttentionRequest& request = data.request();
   const std::int64_t bytes = (23 * 31 + 7) / 8;
+  EXPECT_EQ(request.mask_indptr[0], 3);
   EXPECT_EQ(request.mask_indptr[1], bytes + 3);
-  EXPECT_EQ(request.mask_bits.shape[0], 2 * (bytes + 3));
+  EXPECT_EQ(request.mask_bits.shape[0], 2 * bytes + 3);
 }
 
 TEST(ProblemData, RefusesWhatHasNoPlaceInMemory) {

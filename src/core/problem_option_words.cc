@@ -86,7 +86,7 @@ void AddOptionWords(std::vector<Word>& words) {
        {"tree", MaskMode::kTree}},
       "which keys a row sees (default causal)", [](auto& p) -> auto& { return p.mask; }));
   words.push_back(MakeSwitch(
-      kSection, "mask_indptr", "gaps between the mask bits of requests",
+      kSection, "mask_indptr", "pass where the mask bits of each request begin",
       [](auto& p) -> auto& { return p.mask_indptr; }));
   words.push_back({kSection, "window", "LEFT[/RIGHT]",
                    "keys seen before / after a row's position, inclusive; -1 = all",

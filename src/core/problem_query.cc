@@ -87,17 +87,18 @@ std::optional<std::int64_t> PaddedRows::FirstTouched(std::int64_t rows, std::uin
 
 MaskMemory MakeMask(const Problem& problem) {
   MaskMemory mask;
-  std::vector<std::int64_t> indptr = {0};
+  // With mask_indptr the bits of the first request begin behind a few foreign bytes.
+  std::vector<std::int64_t> indptr = {problem.mask_indptr ? 3 : 0};
+  mask.bits.assign(static_cast<std::size_t>(indptr.back()), 0xFF);
   const bool custom = problem.mask == MaskMode::kCustom;
-  if (!custom && problem.mask != MaskMode::kTree) return mask;
+  if (!custom && problem.mask != MaskMode::kTree) return {};
   for (std::int64_t r = 0; r < problem.batch(); ++r) {
     const std::int64_t q_len = problem.q_len[static_cast<std::size_t>(r)];
     const std::int64_t kv_len = problem.kv_len[static_cast<std::size_t>(r)];
     const std::int64_t columns = custom ? kv_len : q_len;
     const std::uint64_t id = ContentId(problem, r);
     const std::int64_t begin = indptr.back();
-    const std::int64_t gap = problem.mask_indptr ? 3 : 0;
-    mask.bits.resize(static_cast<std::size_t>(begin + (q_len * columns + 7) / 8 + gap), 0);
+    mask.bits.resize(static_cast<std::size_t>(begin + (q_len * columns + 7) / 8), 0);
     for (std::int64_t i = 0; i < q_len; ++i) {
       const std::int64_t from_end = q_len - 1 - i;
       // Some rows see nothing at all; a tree row always sees itself.
@@ -111,7 +112,6 @@ MaskMemory MakeMask(const Problem& problem) {
             static_cast<std::uint8_t>(1 << (index % 8));
       }
     }
-    std::fill_n(mask.bits.end() - gap, gap, std::uint8_t{0xFF});
     indptr.push_back(static_cast<std::int64_t>(mask.bits.size()));
   }
   mask.indptr = IndexMemory(std::move(indptr), problem.index);
@@ -132,6 +132,8 @@ std::vector<std::int64_t> MakeQueryPositions(const Problem& problem) {
                  : i + delta + spec.value);
     }
   }
+  // The array has an entry for each row of q; those that no request owns are not looked at.
+  positions.resize(positions.size() + static_cast<std::size_t>(problem.extra_rows), 0);
   return positions;
 }
 

@@ -37,12 +37,9 @@ void AddSideProblems(const SideInspection& side, std::vector<std::string>& probl
   const bool decided = order.verdict == ScaleOrderVerdict::kLinear ||
                        order.verdict == ScaleOrderVerdict::kInterleaved4;
   if (decided && order.verdict != Declared(side.side)) {
-    problems.push_back(
-        fmt::format("{}: scales are declared {} but look {} (coherence of a token's scales {:.2f} "
-                    "read as linear, {:.2f} "
-                    "as interleaved4)",
-                    side.name, Name(Declared(side.side)), Name(order.verdict), order.linear,
-                    order.interleaved4));
+    problems.push_back(fmt::format("{}: scales are declared {} but look {} (by {})", side.name,
+                                   Name(Declared(side.side)), Name(order.verdict),
+                                   order.decided_by));
   }
 }
 

@@ -13,6 +13,12 @@ Json ShapeJson(const std::int64_t* values, int count) {
   return std::vector<std::int64_t>(values, values + count);
 }
 
+Json EvidenceJson(const ScaleEvidence& evidence) {
+  return {{"linear", evidence.linear},
+          {"interleaved4", evidence.interleaved4},
+          {"sigmas", evidence.sigmas}};
+}
+
 Json ScalesJson(const SideInspection& side) {
   const ScaleStats& scales = side.stats.scales;
   const ScaleOrder& order = side.scale_order;
@@ -33,12 +39,12 @@ Json ScalesJson(const SideInspection& side) {
            side.side.scale_layout == ScaleLayout::kLinear ? "linear" : "interleaved4"},
           {"order",
            {{"verdict", Name(order.verdict)},
-            {"linear", order.linear},
-            {"interleaved4", order.interleaved4},
-            {"sigmas", order.sigmas},
+            {"decided_by", order.decided_by},
+            {"channels", EvidenceJson(order.channels)},
+            {"tokens", EvidenceJson(order.tokens)},
             {"groups", order.groups},
             {"needs_sigmas", kVerdictSigmas},
-            {"needs_coherence", kVerdictCoherence}}}};
+            {"needs_gap", kVerdictGap}}}};
 }
 
 Json SideJson(const SideInspection& side) {

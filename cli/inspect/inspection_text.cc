@@ -125,14 +125,23 @@ std::string ScalesText(const SideInspection& side) {
            "nothing: interleaved4 is impossible here (paged, page size and head_dim / 16 multiples "
            "of 4)\n";
   }
-  return text + fmt::format(
-                    "{}\n    a token's scales move together: {:.3f} read as linear, {:.3f} as "
-                    "interleaved4 (0 = "
-                    "independent, 1 = as one)\n    {:.1f} standard deviations apart over {} "
-                    "groups; a verdict "
-                    "needs {:.0f} and {:.2f} of coherence\n",
-                    Bold(std::string(Name(order.verdict))), order.linear, order.interleaved4,
-                    order.sigmas, order.groups, kVerdictSigmas, kVerdictCoherence);
+  text += Bold(std::string(Name(order.verdict)));
+  text += order.verdict == ScaleOrderVerdict::kUndecidable
+              ? "\n"
+              : fmt::format(", by {}\n", order.decided_by);
+  Table table({"evidence", "as linear", "as interleaved4", "sigmas"});
+  const auto add = [&](const char* name, const ScaleEvidence& evidence) {
+    table.Add({name, fmt::format("{:.3f}", evidence.linear),
+               fmt::format("{:.3f}", evidence.interleaved4),
+               fmt::format("{:.1f}", evidence.sigmas)});
+  };
+  add("channels: blocks keep their size", order.channels);
+  add("tokens: a token's scales move together", order.tokens);
+  return text + table.Render(4) +
+         fmt::format(
+             "    {} groups of 4 tokens; evidence counts from {:.0f} sigmas and a gap of {:.2f}, "
+             "channels first\n",
+             order.groups, kVerdictSigmas, kVerdictGap);
 }
 
 bool IsCacheTensor(std::string_view name) {

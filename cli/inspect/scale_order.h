@@ -1,21 +1,30 @@
 // Tells from the scales alone in which order an NVFP4 side keeps them.
 //
-// A token's scales rise and fall together, because the magnitude of a row belongs to its token.
-// Read in the order they were written in, the scales of one token agree; read in the other order, a
-// "token" is a mixture of four, and they do not. The codes cannot tell: every block has its largest
-// code near 6 whatever its scale.
-//
 // Both orders permute the same 4 x S scales of four neighbouring tokens of one head (S = head_dim /
-// 16), so the comparison is within such groups. From log2 of the scales we remove the mean of each
-// of the 4 x S places over all groups of the head (what belongs to channels, not tokens) and the
-// mean of each group (what four neighbours share); neither depends on the order. Then for each
-// order
+// 16); for S = 4 one is the other transposed. The codes cannot tell: every block has its largest
+// code near 6 whatever its scale. Two things that only the true order shows, both on log2 of the
+// scales:
 //
-//   coherence = (B - W) / (B + (S - 1) W)
+// Channels. Some blocks of the head dim are larger than others, and stay so from one group of four
+// tokens to the next; a token's place in its group means nothing. With b(g, s) the mean over the
+// four tokens of block s in group g, minus the group's mean, as an order makes tokens and blocks:
 //
-// with B the variance between and W the variance within the four tokens that the order makes: the
-// intraclass correlation, 1 when a token's scales move as one, 0 when they are independent,
-// negative when an order mixes what belongs together.
+//   channels = sum over g of 4 sum over s of b(g, s) b(g + 1, s) / sum of squares about the group
+//   means
+//
+// the share of the variance that is a profile of blocks which lasts: 0 for the wrong order at S =
+// 4, at most what neighbouring blocks have in common at larger S.
+//
+// Tokens. A token's scales rise and fall together, because the magnitude of a row belongs to its
+// token. With B the variance between and W within the four tokens that an order makes, after the
+// means of each place over all groups and of each group are removed:
+//
+//   tokens = (B - W) / (B + (S - 1) W)
+//
+// the intraclass correlation: 1 when a token's scales move as one, 0 when they are independent.
+//
+// Channels decide first. Blocks whose size drifts look to the wrong order like tokens that differ
+// (real keys do this), so tokens are only asked when no lasting profile was found.
 #pragma once
 
 #include <cstdint>
@@ -35,20 +44,28 @@ enum class ScaleOrderVerdict {
 };
 std::string_view Name(ScaleOrderVerdict verdict);
 
+// One of the two statistics, read in either order.
+struct ScaleEvidence {
+  double linear = 0;
+  double interleaved4 = 0;
+  // The difference between the orders, in standard deviations of such a difference when both are
+  // equally good; positive for linear.
+  double sigmas = 0;
+  friend bool operator==(const ScaleEvidence&, const ScaleEvidence&) = default;
+};
+
 struct ScaleOrder {
   ScaleOrderVerdict verdict = ScaleOrderVerdict::kNotApplicable;
-  double linear = 0;  // Coherence in either order.
-  double interleaved4 = 0;
-  // Sum over groups of the difference between the orders, in standard deviations of such a sum when
-  // both orders are equally good.
-  double sigmas = 0;
+  std::string_view decided_by = "nothing";  // "channels", "tokens"
+  ScaleEvidence channels;
+  ScaleEvidence tokens;
   std::int64_t groups = 0;  // Groups of four tokens of one head that were compared.
 };
 
-// A verdict needs both: a difference that chance makes once in a million caches, and one that is
+// Evidence counts when both hold: chance makes the difference once in a million caches, and it is
 // not merely significant because the cache is large.
 inline constexpr double kVerdictSigmas = 5.0;
-inline constexpr double kVerdictCoherence = 0.05;
+inline constexpr double kVerdictGap = 0.05;
 // Below this many groups a head's place means are too rough, and the head is left out.
 inline constexpr std::int64_t kMinGroupsPerHead = 8;
 

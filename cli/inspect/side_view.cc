@@ -1,62 +1,38 @@
 #include "cli/inspect/side_view.h"
 
-#include <array>
-#include <bit>
-#include <cmath>
+#include <cstddef>
 #include <cstring>
-#include <limits>
+#include <vector>
+
+#include "src/oracle/decode.h"
 
 namespace kvilt::cli {
 namespace {
 
-// A small float of `mantissa_bits`, without sign; special values are the caller's.
-double SmallFloat(unsigned magnitude, int mantissa_bits, int bias) {
-  const unsigned exponent = magnitude >> mantissa_bits;
-  const double mantissa = static_cast<double>(magnitude & ((1u << mantissa_bits) - 1));
-  const double unit = std::ldexp(1.0, -mantissa_bits);
-  if (exponent == 0) return std::ldexp(mantissa * unit, 1 - bias);
-  return std::ldexp(1.0 + mantissa * unit, static_cast<int>(exponent) - bias);
-}
-
-double Ieee(unsigned bits, int exponent_bits, int mantissa_bits) {
-  const unsigned sign = bits >> (exponent_bits + mantissa_bits);
-  const unsigned magnitude = bits & ((1u << (exponent_bits + mantissa_bits)) - 1);
-  const unsigned infinity = ((1u << exponent_bits) - 1) << mantissa_bits;
-  double value = SmallFloat(magnitude, mantissa_bits, (1 << (exponent_bits - 1)) - 1);
-  if (magnitude == infinity) value = std::numeric_limits<double>::infinity();
-  if (magnitude > infinity) value = std::numeric_limits<double>::quiet_NaN();
-  return sign ? -value : value;
-}
-
-std::array<double, 256> MakeE4M3() {
-  std::array<double, 256> table;
-  for (unsigned i = 0; i < 256; ++i) {
-    const double value =
-        (i & 0x7F) == 0x7F ? std::numeric_limits<double>::quiet_NaN() : SmallFloat(i & 0x7F, 3, 7);
-    table[i] = i & 0x80 ? -value : value;
+std::vector<double> MakeTable(DType dtype) {
+  std::vector<double> table(std::size_t{1} << (8 * StorageBytes(dtype)));
+  for (std::size_t bits = 0; bits < table.size(); ++bits) {
+    table[bits] = oracle::DecodeFloat(dtype, static_cast<std::uint32_t>(bits));
   }
   return table;
 }
 
-std::array<double, 256> MakeE5M2() {
-  std::array<double, 256> table;
-  for (unsigned i = 0; i < 256; ++i) table[i] = Ieee(i, 5, 2);
-  return table;
-}
-
-const std::array<double, 256>& E4M3() {
-  static const std::array<double, 256> table = MakeE4M3();
-  return table;
-}
-
-const std::array<double, 256>& E5M2() {
-  static const std::array<double, 256> table = MakeE5M2();
-  return table;
-}
-
-double E2M1(unsigned code) {
-  constexpr double kValues[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
-  return code & 8 ? -kValues[code & 7] : kValues[code & 7];
+// Every value of an 8 or 16-bit type.
+const double* ValuesOf(DType dtype) {
+  static const std::vector<double> e4m3 = MakeTable(DType::kE4M3);
+  static const std::vector<double> e5m2 = MakeTable(DType::kE5M2);
+  static const std::vector<double> bf16 = MakeTable(DType::kBF16);
+  static const std::vector<double> f16 = MakeTable(DType::kF16);
+  switch (dtype) {
+    case DType::kE4M3:
+      return e4m3.data();
+    case DType::kE5M2:
+      return e5m2.data();
+    case DType::kBF16:
+      return bf16.data();
+    default:
+      return f16.data();
+  }
 }
 
 template <class T>
@@ -68,7 +44,7 @@ T LoadAs(const std::uint8_t* bytes, std::int64_t i) {
 
 }  // namespace
 
-double DecodeScaleByte(std::uint8_t byte) { return E4M3()[byte]; }
+double DecodeScaleByte(std::uint8_t byte) { return ValuesOf(DType::kE4M3)[byte]; }
 
 bool SideReadable(const CacheSide& side) {
   if (side.scale_layout != ScaleLayout::kInterleaved4) return true;
@@ -108,35 +84,19 @@ std::uint8_t SideView::Scale(std::int64_t page, std::int64_t token, std::int64_t
 void SideView::Decode(std::int64_t page, std::int64_t token, std::int64_t head,
                       std::span<double> out) const {
   const std::uint8_t* row = Row(page, token, head);
+  const DType dtype = side_.data.dtype;
+  const double* values = ValuesOf(dtype);
   for (std::int64_t i = 0; i < head_dim_; ++i) {
     double& value = out[static_cast<std::size_t>(i)];
-    switch (side_.data.dtype) {
-      case DType::kF32:
-        value = static_cast<double>(LoadAs<float>(row, i));
-        break;
-      case DType::kBF16:
-        value = Ieee(LoadAs<std::uint16_t>(row, i), 8, 7);
-        break;
-      case DType::kF16:
-        value = Ieee(LoadAs<std::uint16_t>(row, i), 5, 10);
-        break;
-      case DType::kE4M3:
-        value = E4M3()[row[i]];
-        break;
-      case DType::kE5M2:
-        value = E5M2()[row[i]];
-        break;
-      case DType::kNVFP4: {
-        const std::int64_t block = i / kBlockElements;
-        value = E2M1(row[i / 2] >> (i % 2 * 4) & 0xFu) *
-                DecodeScaleByte(Scale(page, token, head, block));
-        break;
-      }
-      case DType::kU8:
-      case DType::kI32:
-      case DType::kI64:
-        value = 0;
-        break;
+    if (dtype == DType::kNVFP4) {
+      const std::uint8_t scale = Scale(page, token, head, i / kBlockElements);
+      value = oracle::DecodeE2M1(row[i / 2] >> (i % 2 * 4) & 0xF) * DecodeScaleByte(scale);
+    } else if (dtype == DType::kF32) {
+      value = static_cast<double>(LoadAs<float>(row, i));
+    } else if (StorageBytes(dtype) == 2) {
+      value = values[LoadAs<std::uint16_t>(row, i)];
+    } else {
+      value = values[row[i]];
     }
   }
 }

@@ -1,5 +1,5 @@
 // Rows of a cache side as bytes and as numbers, by page, token and head, whatever the layout. The
-// decoding is this command's own, so that it judges bytes and not the library by itself.
+// decoding is the oracle's: bytes are judged, not what a backend makes of them.
 #pragma once
 
 #include <cstdint>

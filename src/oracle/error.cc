@@ -15,11 +15,16 @@ struct RowError {
   std::int64_t nan_elements = 0;
 };
 
-RowError CompareRow(const std::vector<double>& got, const double* want) {
+// What underflow may take from an element: f32 results are flushed below the smallest normal number
+// (which bf16 shares), f16 rounds to multiples of 2^-24.
+double Underflow(DType out) { return out == DType::kF16 ? 0x1p-25 : 0x1p-126; }
+
+RowError CompareRow(DType dtype, const std::vector<double>& got, const double* want) {
   RowError error;
   for (std::size_t d = 0; d < got.size(); ++d) {
     if (std::isnan(got[d])) ++error.nan_elements;
-    error.squares += (got[d] - want[d]) * (got[d] - want[d]);
+    const double difference = std::fabs(got[d] - want[d]);
+    if (difference > Underflow(dtype)) error.squares += difference * difference;
   }
   if (error.nan_elements > 0) error.squares = kInfinity;
   return error;
@@ -55,7 +60,7 @@ Error ErrorAgainst(const Reference& reference, const AttentionRequest& request) 
           DecodeRow(request.out.dtype, At(request.out, {row, head, 0}), reference.head_dim_vo);
       const double* want =
           reference.out.data() + entry * static_cast<std::size_t>(reference.head_dim_vo);
-      const RowError row_error = CompareRow(got, want);
+      const RowError row_error = CompareRow(request.out.dtype, got, want);
       const double magnitude = reference.magnitude[entry];
       squares += row_error.squares;
       magnitudes += magnitude * magnitude;

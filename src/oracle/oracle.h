@@ -44,7 +44,8 @@ struct Error {
 };
 
 // Compares request.out and request.lse, as they are in memory, with the reference. A row whose
-// magnitude is 0 must be exactly 0.
+// magnitude is 0 must be 0. Differences of an element up to 2^-126 (f16: 2^-25) are underflow, not
+// error: a sink or a bias may leave all keys together a weight of e^-100.
 Error ErrorAgainst(const Reference& reference, const AttentionRequest& request);
 Error ErrorAgainst(const AttentionRequest& request, std::int64_t max_rows = 0);
 

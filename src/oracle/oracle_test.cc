@@ -401,6 +401,8 @@ TEST(OracleError, AnEmptyRowMustBeZero) {
   tiny.out = {0, 1};
   tiny.lse = {-std::numeric_limits<float>::infinity(), 0};
   EXPECT_EQ(ErrorAgainst(tiny.request).rel_l2, 0);
+  tiny.out[0] = 1e-38f;
+  EXPECT_EQ(ErrorAgainst(tiny.request).rel_l2, 0) << "below the smallest normal number";
   tiny.out[0] = 1e-30f;
   EXPECT_EQ(ErrorAgainst(tiny.request).rel_l2, std::numeric_limits<double>::infinity());
 }

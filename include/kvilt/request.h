@@ -31,6 +31,13 @@ enum class RopePairing : std::uint8_t { kHalf = 0, kInterleaved = 1 };
 // theta^(-2i / rotary_dim), or theta^(-2i / head_dim) which is zero from pair rotary_dim/2 on.
 enum class RopeFrequency : std::uint8_t { kRotary = 0, kProportional = 1 };
 
+// Not nested in Rope: clang would then deny std::optional its default constructor.
+struct RopeLlama31 {
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  double original_length = 8192.0;
+};
+
 // RoPE inside the kernel, on Q and K both (the cache holds K un-rotated).
 // angle = position * frequency / scale; with `llama31` the division is smoothed over wavelengths.
 struct Rope {
@@ -39,11 +46,7 @@ struct Rope {
   double theta = 10000.0;
   int rotary_dim = 0;  // Even, <= head_dim_qk; 0 = head_dim_qk. Elements beyond pass unchanged.
   double scale = 1.0;  // > 0
-  struct Llama31 {
-    double low_freq_factor = 1.0;
-    double high_freq_factor = 4.0;
-    double original_length = 8192.0;
-  };
+  using Llama31 = RopeLlama31;
   std::optional<Llama31> llama31;
   // Host or device array [sum of kv_len], requests one after another; undefined = key j is at j.
   IndexArray key_positions;

@@ -319,6 +319,23 @@ TEST(Attention, P21_sink_is_in_natural_units) {
   }
 }
 
+// Weights are rounded, the sink is not: the rounding must not show where the sink dominates.
+TEST(Attention, SinkDoesNotSeeTheRoundingOfWeights) {
+  for (const BodyUnderTest& body : BodiesUnderTest()) {
+    AttentionOptions options = Basic(Format::kBF16, Format::kBF16, 3);
+    options.q_len = {1};
+    options.q_value = [](i64, int, int) { return 0.25f; };
+    options.k_value = [](i64, int, int) { return 0.3125f; };  // p = 2^-0.098: far from a bf16.
+    options.v_value = [](i64, int, int) { return 1.0f; };
+    options.sink = {5.0f, 5.0f, 5.0f, 5.0f};
+    options.path = body.path;
+    options.accuracy = body.accuracy;
+    AttentionFixture fixture(options);
+    ASSERT_TRUE(fixture.Run(body.target).ok());
+    EXPECT_LE(fixture.Error(), 1e-5) << body;
+  }
+}
+
 TEST(Attention, P35_empty_rows_and_requests) {
   for (const BodyUnderTest& body : BodiesUnderTest()) {
     for (const bool sink : {false, true}) {

@@ -86,10 +86,11 @@ void WriteResult(const Launch& launch, i64 q_row, i64 head, const RowState& stat
     move = double{contract::MoveFactor(state.reference(), reference)};
     sink_term = std::exp2(logit - double{reference});
   }
-  const double weight = double{state.weight()} * move + sink_term;
-  const double sum = double{state.sum()} * move + sink_term;
-  StoreRow(state.output, static_cast<float>(move / weight), dim, format, out);
-  StoreLse(launch, q_row, head, (double{reference} + std::log2(sum)) * to_base);
+  const double sum = double{state.sum()} * move;
+  // Rounded weights among the keys, exact ones against the sink, which is not rounded.
+  const double factor = sum / (sum + sink_term) / double{state.weight()};
+  StoreRow(state.output, static_cast<float>(factor), dim, format, out);
+  StoreLse(launch, q_row, head, (double{reference} + std::log2(sum + sink_term)) * to_base);
 }
 
 void WritePartial(const Launch& launch, i64 partial_row, i64 head, const RowState& state) {

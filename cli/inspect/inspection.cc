@@ -62,7 +62,9 @@ Result<Inspection> Inspect(const core::TensorFile& file) {
   inspection.path = file.path();
   inspection.tensors = file.tensors();
   inspection.metadata = file.metadata();
-  if (!file.metadata().contains("kvilt.version")) return inspection;
+  // Results of `kvilt run` have a version but no cache.
+  const bool results = file.Find("out").defined() && !file.Find("k.data").defined();
+  if (!file.metadata().contains("kvilt.version") || results) return inspection;
   const Result<Segment> segment = core::SegmentOf(file);
   if (!segment.ok()) return segment.status();
 
@@ -71,7 +73,7 @@ Result<Inspection> Inspect(const core::TensorFile& file) {
   cache.owners = segment->owners;
   cache.rows = RowsOf(*segment);
   if (!SideReadable(segment->k()) || !SideReadable(segment->v())) {
-    inspection.problems.push_back(
+    inspection.problems.emplace_back(
         "interleaved4 scales need a page size and head_dim / 16 that are multiples of 4");
     inspection.cache = std::move(cache);
     return inspection;

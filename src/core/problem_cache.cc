@@ -261,7 +261,7 @@ Segment CacheMemory::segment() const {
   paged.table.row_stride = row_stride_;
   paged.table.indices = indices_.view();
   (last_page_len_ ? paged.table.last_page_len : paged.table.kv_len) = lengths_.view();
-  segment.kv = std::move(paged);
+  segment.kv = paged;
   return segment;
 }
 

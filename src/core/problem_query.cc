@@ -156,6 +156,7 @@ std::vector<std::int64_t> MakeKeyPositions(const Problem& problem) {
 
 std::vector<float> MakeSlopes(const Problem& problem) {
   std::vector<float> slopes;
+  slopes.reserve(static_cast<std::size_t>(problem.q_heads));
   for (int head = 0; head < problem.q_heads; ++head) {
     slopes.push_back(
         std::exp2(-8.0f * static_cast<float>(head + 1) / static_cast<float>(problem.q_heads)));
@@ -165,6 +166,7 @@ std::vector<float> MakeSlopes(const Problem& problem) {
 
 std::vector<float> MakeSinks(const Problem& problem) {
   std::vector<float> sinks;
+  sinks.reserve(static_cast<std::size_t>(problem.q_heads));
   for (int head = 0; head < problem.q_heads; ++head) {
     sinks.push_back(*problem.sink +
                     0.5f * static_cast<float>((head * 7) % 5 - 2) * static_cast<float>(head != 0));

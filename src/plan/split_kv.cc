@@ -15,7 +15,6 @@ namespace {
 
 using contract::CeilDiv;
 using contract::RoundDown;
-using contract::RoundUp;
 
 // Larger than any count that matters, small enough to convert.
 std::int64_t CeilOf(double value) {

@@ -13,7 +13,6 @@
 namespace kvilt::plan {
 namespace {
 
-using contract::CeilDiv;
 using contract::i64;
 
 class WorkListBuilder {

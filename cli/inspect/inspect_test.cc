@@ -380,6 +380,11 @@ TEST_F(InspectionTest, OtherFilesAreListedAndBrokenOnesRefused) {
   const Inspection inspection = Inspect(other).value();
   EXPECT_FALSE(inspection.cache.has_value());
   EXPECT_NE(ToText(inspection).find("Not a cache"), std::string::npos);
+  // The results of `kvilt run` have the schema's version and no cache.
+  const std::vector<core::NamedTensor> results = {{"out", tensors[0].second}};
+  ASSERT_TRUE(core::WriteSafetensors(folder_ + "/b", results, {{"kvilt.version", "1"}}).ok());
+  const core::TensorFile result_file = core::TensorFile::Load(folder_ + "/b").value();
+  EXPECT_FALSE(Inspect(result_file)->cache.has_value());
   ASSERT_TRUE(core::WriteSafetensors(folder_ + "/b", tensors,
                                      {{"kvilt.version", "1"}, {"kvilt.cache", "paged"}})
                   .ok());

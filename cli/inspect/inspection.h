@@ -31,7 +31,7 @@ struct Inspection {
   std::string path;
   std::vector<core::NamedTensor> tensors;  // All of the file; borrowed from it.
   core::Metadata metadata;
-  std::optional<CacheInspection> cache;  // Empty: a file without the schema's version.
+  std::optional<CacheInspection> cache;  // Empty: other files, results of `kvilt run` too.
   // What cannot be right: page tables, NaN, a scale order that contradicts the declared one.
   std::vector<std::string> problems;
 };

@@ -183,7 +183,7 @@ std::string ToText(const Inspection& inspection) {
       if (side.stats.scales.blocks > 0) text += "\n" + ScalesText(side);
     }
   } else {
-    text += "Not a cache: no metadata kvilt.version (docs/formats.md has the schema)\n";
+    text += "Not a cache in the schema of docs/formats.md: its tensors\n";
   }
   text += OthersText(inspection);
   if (!inspection.cache) return text;

@@ -23,8 +23,11 @@
 //
 // the intraclass correlation: 1 when a token's scales move as one, 0 when they are independent.
 //
-// Channels decide first. Blocks whose size drifts look to the wrong order like tokens that differ
-// (real keys do this), so tokens are only asked when no lasting profile was found.
+// Channels decide first. Blocks whose size drifts look to the wrong order like tokens that differ,
+// so tokens are only asked when no lasting profile was found. On the captures in data/ (S = 4,
+// stored by `kvilt run --kv-dtype nvfp4`) channels are 0.80 and 0.92 for K, 0.13 and 0.23 for V in
+// the true order and within 0.006 of zero in the wrong one; tokens of layer 18's K would tell it
+// wrongly.
 #pragma once
 
 #include <cstdint>

@@ -154,6 +154,8 @@ Status ApplyRope(const RequestArgs& args, AttentionRequest& request) {
   if (args.no_rope) {
     if (any) return Status::Invalid("--no-rope", "given beside other --rope options");
     request.rope.reset();
+    // Positions are for RoPE and windows; plans refuse them where they would do nothing.
+    if (request.window_left < 0 && request.window_right < 0) request.q_positions = IndexArray();
     return Status::Ok();
   }
   if (!any) return Status::Ok();

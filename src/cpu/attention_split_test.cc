@@ -30,6 +30,8 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   if (void* p = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) return p;
   throw std::bad_alloc();
 }
+// g++ sees free() beside a new that it has not replaced yet.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/check_problem.h"
 #include "src/oracle/oracle.h"
 
 namespace kvilt::cli {
@@ -53,14 +54,6 @@ AttentionRequest KvHeadRange(const AttentionRequest& request, std::int64_t begin
   return part;
 }
 
-double RelL2Limit(Accuracy accuracy, DType out_dtype) {
-  const double kernel = accuracy == Accuracy::kNormal      ? 2.5e-3
-                        : accuracy == Accuracy::kNearExact ? 3e-4
-                                                           : 1e-5;
-  const double rounding = out_dtype == DType::kBF16 ? 2e-3 : out_dtype == DType::kF16 ? 3e-4 : 0;
-  return kernel + rounding;
-}
-
 SampleCheck CheckSample(const AttentionRequest& request, const Plan& plan, double budget) {
   double keys = 0;  // Summed over rows.
   std::int64_t rows = 0;
@@ -85,7 +78,7 @@ SampleCheck CheckSample(const AttentionRequest& request, const Plan& plan, doubl
   const oracle::Error error = oracle::ErrorAgainst(part, max_rows < rows ? max_rows : 0);
   SampleCheck check;
   check.rel_l2 = error.rel_l2;
-  check.rel_l2_limit = RelL2Limit(plan.accuracy, request.out.dtype);
+  check.rel_l2_limit = ToleranceOf(plan, request.out.dtype).total();
   check.lse_excess = error.lse_excess;
   check.rows = max_rows;
   check.q_heads = heads * plan.q_heads / std::max(plan.kv_heads, 1);

@@ -30,7 +30,4 @@ struct SampleCheck {
 // near `budget` multiply-adds.
 SampleCheck CheckSample(const AttentionRequest& request, const Plan& plan, double budget);
 
-// The bound of SEMANTICS section 4: the kernel's, plus the rounding of the output.
-double RelL2Limit(Accuracy accuracy, DType out_dtype);
-
 }  // namespace kvilt::cli

@@ -1,6 +1,7 @@
 // Part (b): decode time with split off and auto, and pictures of a mixed batch's plan.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -77,6 +78,12 @@ PlanResult DrawPlan(const Plan& plan, const std::string& problem) {
     } else {
       blocks.push_back({row, item.item, cost});
     }
+  }
+  for (report::WorkRow& row : result.rows) {
+    std::sort(row.items.begin(), row.items.end(),
+              [](const report::WorkRect& a, const report::WorkRect& b) {
+                return std::pair(a.head_begin, a.key_begin) < std::pair(b.head_begin, b.key_begin);
+              });
   }
   result.lanes = report::AssignToLanes(blocks, std::max(1, plan.spec.slots));
   return result;

@@ -67,8 +67,8 @@ Result<std::int64_t> Append(const Device& device, Nvfp4Store& store, const Captu
 }
 
 // One query row of the capture for each sequence, over that sequence.
-Result<std::vector<float>> Decode(const Device& device, const Nvfp4Store& store, const Capture& capture,
-                                  std::span<const SequenceId> sequences) {
+Result<std::vector<float>> Decode(const Device& device, const Nvfp4Store& store,
+                                  const Capture& capture, std::span<const SequenceId> sequences) {
   const Result<PagePool::Table> table = store.pool.MakeTable(sequences);
   if (!table.ok()) return table.status();
   std::vector<std::int64_t> indptr(sequences.size() + 1);

@@ -15,6 +15,21 @@ namespace {
 using report::Page;
 
 std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+std::string Threads(std::int64_t count) {
+  return fmt::format("{} thread{}", count, count == 1 ? "" : "s");
+}
+
+// One line: runs of white space become one space.
+std::string Excerpt(const std::string& text) {
+  std::string line;
+  for (char c : text) {
+    const bool space = c == ' ' || c == '\n' || c == '\t';
+    if (!space) line += c;
+    if (space && !line.empty() && line.back() != ' ') line += ' ';
+  }
+  return "... " + line + " ...";
+}
+
 std::string Css(std::size_t i) { return fmt::format("c{}", i % 5); }
 
 const FormatResult& Smallest(const DemoResults& results) {
@@ -54,14 +69,17 @@ void Opening(Page& page, const DemoResults& r) {
        fmt::format("smaller than {}: {:.0f} instead of {:.0f} bytes per token and layer",
                    r.formats.front().name, small.bytes_per_token(),
                    r.formats.front().bytes_per_token())},
-      {HumanError(worst_kernel), "largest error of the kernel itself, any format"},
-      {Percent(small.needle_mass / std::max(capture.needle_mass, 1e-30)),
-       fmt::format("of the needle's attention mass is kept by {}", small.name)}};
+      {HumanError(worst_kernel),
+       fmt::format("largest error of the kernel itself; what {} loses is {}", small.name,
+                   HumanError(small.quantization_error))},
+      {Percent(small.needle_mass),
+       fmt::format("of a query's attention still on its needle with {}; {} on the original",
+                   small.name, Percent(capture.needle_mass))}};
   if (!r.decode.contexts.empty()) {
     const ContextResult& last = r.decode.contexts.back();
-    cards.push_back({HumanTime(last.auto_us),
-                     fmt::format("one decode step over {} tokens, {} thread{}",
-                                 HumanTokens(last.tokens), r.threads, r.threads == 1 ? "" : "s")});
+    cards.push_back(
+        {HumanTime(last.auto_us), fmt::format("one decode step over {} tokens, {}",
+                                              HumanTokens(last.tokens), Threads(r.threads))});
   }
   page.Cards(cards);
 }
@@ -122,25 +140,28 @@ void Bytes(Page& page, const DemoResults& r) {
     std::string text = fmt::format("{:.0f} B", f.bytes_per_token());
     if (i > 0) text += fmt::format(", {:.2f}x smaller", Shrink(r, f));
     bars.push_back({f.name, parts, text});
-    points.push_back(
-        {f.bytes_per_token(), std::max(f.quantization_error, f.kernel_error), f.name, Css(i)});
+    points.push_back({f.bytes_per_token(), f.quantization_error, f.name, Css(i)});
   }
   page.Figure(report::BarPlot("Bytes per token", bars, "bytes per token and layer, K and V"),
               "Paler ends are the block scales: one byte for every 16 values.");
   page.Figure(
       report::ScatterPlot("Error against bytes", points,
-                          {"bytes per token and layer", "relative L2 error (log)"}),
+                          {"bytes per token and layer", "relative L2 error"}),
       "Down is more exact, left is smaller. Segments keep the first 64 tokens in bf16 and "
       "the rest in NVFP4, in one call. bf16 holds the original itself: its error is the kernel's.");
 }
 
 void Needle(Page& page, const DemoResults& r) {
   const AttentionProfile& p = r.profile;
-  page.Section("The needle stays found");
+  const auto needle_bin = static_cast<std::size_t>(static_cast<double>(p.needle_position) /
+                                                   std::max(p.bin_tokens, 1.0));
+  const auto heaviest =
+      static_cast<std::size_t>(std::max_element(p.nvfp4.begin(), p.nvfp4.end()) - p.nvfp4.begin());
+  page.Section(needle_bin == heaviest ? "The needle stays found" : "Four bits lose this needle");
   page.Paragraph(fmt::format(
-      "In layer {}, head {}, the query at position {} looks back at one distant key, position {}. "
-      "Query: \u201c{}\u201d. Key: \u201c{}\u201d.",
-      p.layer, p.head, p.query_position, p.needle_position, p.query_text, p.key_text));
+      "In layer {}, query head {} at position {} looks back at one distant key, position {}.",
+      p.layer, p.head, p.query_position, p.needle_position));
+  page.Facts({{"query", Excerpt(p.query_text)}, {"needle", Excerpt(p.key_text)}});
   page.Figure(
       report::MirrorPlot("Attention over the context", {"bf16 keys", "c0", p.original},
                          {"NVFP4 keys", "c2", p.nvfp4}, p.bin_tokens,
@@ -156,11 +177,11 @@ void Decode(Page& page, const DemoResults& r) {
   const ContextResult& last = r.decode.contexts.back();
   page.Section("Decode time as the context grows");
   page.Paragraph(fmt::format(
-      "One query token over the capture tiled to {}, {} cache, {} thread{}. Split off gives one "
-      "thread each KV head at most; auto cuts the keys too. The gain cannot exceed the threads "
-      "that "
-      "would idle without it.",
-      HumanTokens(last.tokens), r.decode.format, r.threads, r.threads == 1 ? "" : "s"));
+      "One query token over the capture tiled to {}, {} cache, {}. With split off a row's keys "
+      "stay "
+      "in one work item; auto cuts them so that every thread has work. The gain cannot exceed the "
+      "number of threads that would idle without it.",
+      HumanTokens(last.tokens), r.decode.format, Threads(r.threads)));
   report::Curve off{"split off", "c1", true, {}}, automatic{"split auto", "c2", false, {}};
   std::vector<std::vector<std::string>> rows;
   for (const ContextResult& c : r.decode.contexts) {
@@ -190,9 +211,9 @@ void Plans(Page& page, const DemoResults& r) {
   for (const PlanResult& plan : r.plans) {
     page.Figure(
         report::WorkPicture("Work items of a mixed batch", plan.rows, plan.lanes, plan.kv_heads),
-        fmt::format("{} on {} threads: {} items, at most {} splits of a row, balance {:.2f} "
+        fmt::format("{} on {}: {} items, at most {} splits of a row, balance {:.2f} "
                     "(1 is perfect).",
-                    plan.problem, plan.threads, plan.split.items, plan.split.max_splits,
+                    plan.problem, Threads(plan.threads), plan.split.items, plan.split.max_splits,
                     plan.split.balance));
   }
 }
@@ -225,8 +246,7 @@ void Provenance(Page& page, const DemoResults& r) {
        {"machine", fmt::format("{}, {} hardware threads, {}", r.machine.cpu, r.machine.threads,
                                HumanBytes(static_cast<double>(r.machine.memory_bytes)))},
        {"system", r.machine.system},
-       {"device", fmt::format("{} ({}), {} thread{}", r.device, r.path, r.threads,
-                              r.threads == 1 ? "" : "s")},
+       {"device", fmt::format("{} ({}), {}", r.device, r.path, Threads(r.threads))},
        {"capture", fmt::format("{}; {}", r.capture.model, r.capture.text)},
        {"took", fmt::format("{:.1f} s", r.seconds)}});
 }

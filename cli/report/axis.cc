@@ -18,7 +18,7 @@ double RoundStep(double step) {
 std::vector<double> LogTicks(const Scale& scale) {
   const int first = static_cast<int>(std::floor(std::log10(scale.lo) + 1e-9));
   const int last = static_cast<int>(std::ceil(std::log10(scale.hi) - 1e-9));
-  const bool dense = last - first < 3;
+  const bool dense = scale.hi < scale.lo * 1000;
   std::vector<double> ticks;
   for (int exponent = first; exponent <= last; ++exponent) {
     for (double multiple : {1.0, 2.0, 5.0}) {

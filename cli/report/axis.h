@@ -22,7 +22,7 @@ struct Scale {
 };
 
 // Round values in [lo, hi]: about `count` for a linear scale, the powers of ten for a log scale
-// (with 2 and 5 between when fewer than three powers fit).
+// (with 2 and 5 between when it spans less than three powers).
 std::vector<double> Ticks(const Scale& scale, int count = 5);
 
 // The smallest range of powers of ten that holds every positive value; [0.1, 1] when there is none.

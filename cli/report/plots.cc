@@ -37,7 +37,8 @@ std::string DumbbellPlot(std::string_view title, const std::vector<DumbbellRow>&
   std::vector<double> values;
   for (const DumbbellRow& row : rows) values.insert(values.end(), {row.low, row.high});
   const LogRange range = PowersAround(values);
-  const Scale x{range.lo, range.hi, kLabelWidth, kWidth - 60, true};
+  // Half a power to the left, for the numbers beside the hollow marks.
+  const Scale x{range.lo / 3.2, range.hi, kLabelWidth, kWidth - 60, true};
   DrawXAxis(svg, x, kTop - 8, bottom, Ticks(x), Power, names.axis);
   bool named = false;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -99,26 +100,27 @@ std::string BarPlot(std::string_view title, const std::vector<BarRow>& rows, std
 std::string ScatterPlot(std::string_view title, const std::vector<ScatterPoint>& points,
                         const AxisTitles& axes) {
   constexpr double kHeight = 360, kLeft = 76, kTop = 40, kBottom = kHeight - 50;
+  constexpr double kRight = kWidth - 130;
   Svg svg(kWidth, kHeight, title);
-  double most = 1;
-  std::vector<double> ys;
+  double most_x = 0, most_y = 0;
   for (const ScatterPoint& point : points) {
-    most = std::max(most, point.x);
-    ys.push_back(point.y);
+    if (std::isfinite(point.x)) most_x = std::max(most_x, point.x);
+    if (std::isfinite(point.y)) most_y = std::max(most_y, point.y);
   }
-  const LogRange range = PowersAround(ys);
-  const Scale x{0, most * 1.05, kLeft, kWidth - 150, false};
-  const Scale y{range.lo, range.hi, kBottom, kTop, true};
-  DrawXAxis(
-      svg, x, kTop, kBottom, Ticks(x, 6), [](double v) { return fmt::format("{:g}", v); }, axes.x);
-  DrawYAxis(svg, y, kLeft, kWidth - 150, Ticks(y), Power, axes.y);
+  const Scale x{0, most_x > 0 ? most_x * 1.05 : 1, kLeft, kRight, false};
+  const Scale y{0, most_y > 0 ? most_y * 1.1 : 1, kBottom, kTop, false};
+  const TickText plain = [](double v) { return fmt::format("{:g}", v); };
+  DrawXAxis(svg, x, kTop, kBottom, Ticks(x, 6), plain, axes.x);
+  DrawYAxis(svg, y, kLeft, kRight, Ticks(y), plain, axes.y);
   std::vector<PlacedLabel> labels;
-  for (std::size_t i = 0; i < points.size(); ++i) labels.push_back({i, y(points[i].y) + 4});
-  for (const PlacedLabel& label : Spread(labels, kBottom - 4)) {
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    labels.push_back({i, y(points[i].y) + 4, x(points[i].x)});
+  }
+  for (const PlacedLabel& label : SpreadBeside(labels, kBottom - 6)) {
     const ScatterPoint& point = points[label.index];
     const Point at{x(point.x), y(point.y)};
-    svg.Line({at.x + 7, at.y}, {at.x + 20, label.y - 4}, "leader");
-    svg.Text({at.x + 24, label.y}, point.label, "label " + point.css);
+    svg.Line({at.x, at.y}, {label.x + 20, label.y - 4}, "leader");
+    svg.Text({label.x + 24, label.y}, point.label, "label " + point.css);
     svg.Circle(at, 7, "mark " + point.css,
                fmt::format("{}: {:g}, {}", point.label, point.x, HumanError(point.y)));
   }

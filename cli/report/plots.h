@@ -46,11 +46,12 @@ std::string BarPlot(std::string_view title, const std::vector<BarRow>& rows, std
                     const BarMark& mark = {});
 
 struct ScatterPoint {
-  double x = 0;  // Linear.
-  double y = 0;  // Log; > 0.
+  double x = 0;
+  double y = 0;
   std::string label;
   std::string css;
 };
+// Both axes linear, from 0.
 struct AxisTitles {
   std::string x;
   std::string y;

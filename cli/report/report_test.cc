@@ -74,7 +74,7 @@ TEST(PowersAround, HoldsTheValuesAndIgnoresTheRest) {
 }
 
 TEST(Spread, KeepsOrderAndDistance) {
-  const auto placed = Spread({{0, 100}, {1, 98}, {2, 101}, {3, 10}}, 120);
+  const auto placed = Spread({{0, 100, 0}, {1, 98, 0}, {2, 101, 0}, {3, 10, 0}}, 120);
   ASSERT_EQ(placed.size(), 4u);
   EXPECT_EQ(placed[0].index, 3u);
   EXPECT_EQ(placed[1].index, 1u);
@@ -82,6 +82,15 @@ TEST(Spread, KeepsOrderAndDistance) {
     EXPECT_GE(placed[i].y - placed[i - 1].y, 16 - 1e-9);
     EXPECT_LE(placed[i].y, 120);
   }
+}
+
+TEST(Spread, BesideLeavesDistantMarksAlone) {
+  const auto placed = SpreadBeside({{0, 50, 100}, {1, 51, 120}, {2, 50, 400}}, 200);
+  ASSERT_EQ(placed.size(), 3u);
+  EXPECT_EQ(placed[0].x, 120);
+  EXPECT_EQ(placed[1].x, 120);
+  EXPECT_GE(placed[1].y - placed[0].y, 16 - 1e-9);
+  EXPECT_EQ(placed[2].y, 50);
 }
 
 TEST(AssignToLanes, GivesTheNextItemToTheFirstFreeLane) {

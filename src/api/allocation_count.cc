@@ -5,26 +5,50 @@
 #include <new>
 
 namespace {
+
 std::atomic<long> allocations{0};
+
+void* Allocate(std::size_t size, std::size_t alignment) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
+  return std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+}
+
+void* AllocateOrThrow(std::size_t size, std::size_t alignment) {
+  if (void* memory = Allocate(size, alignment)) return memory;
+  throw std::bad_alloc();
+}
+
+constexpr std::size_t kDefault = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+constexpr std::size_t Bytes(std::align_val_t alignment) {
+  return static_cast<std::size_t>(alignment);
+}
+
 }  // namespace
 
-// Every way to the heap that C++ code has; the array and nothrow forms call these.
-void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
+// Every form by itself: under AddressSanitizer those left out would be the sanitizer's own.
+void* operator new(std::size_t n) { return AllocateOrThrow(n, kDefault); }
+void* operator new[](std::size_t n) { return AllocateOrThrow(n, kDefault); }
+void* operator new(std::size_t n, std::align_val_t a) { return AllocateOrThrow(n, Bytes(a)); }
+void* operator new[](std::size_t n, std::align_val_t a) { return AllocateOrThrow(n, Bytes(a)); }
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return Allocate(n, kDefault); }
+void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
+  return Allocate(n, kDefault);
 }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  const auto align = static_cast<std::size_t>(alignment);
-  const std::size_t rounded = (size + align - 1) / align * align;
-  if (void* memory = std::aligned_alloc(align, rounded == 0 ? align : rounded)) return memory;
-  throw std::bad_alloc();
+void* operator new(std::size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return Allocate(n, Bytes(a));
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void* operator new[](std::size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return Allocate(n, Bytes(a));
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace kvilt::api::test {
 

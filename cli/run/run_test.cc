@@ -267,6 +267,11 @@ TEST_F(RunTest, ErrorsNameTheOptionAndWhatIsExpected) {
               a.store.global = "max";
             }),
             "--global: 'max', accepted: auto, heads, or a number");
+  EXPECT_EQ(error([](RunArgs& a) {
+              a.store.kv_dtype = "bf16";
+              a.store.global = "2";
+            }),
+            "--global: '2', but neither bf16 nor bf16 is quantized");
   EXPECT_EQ(error([](RunArgs& a) { a.plan.split = "0"; }),
             "--split: '0', accepted: auto, off, or a number >= 1");
   EXPECT_EQ(error([](RunArgs& a) { a.caches = {"/no/such"}; }),

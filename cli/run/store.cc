@@ -203,6 +203,11 @@ Result<StoredCache> Store(const Device& device, const StoreArgs& args, const Ten
   const Result<DType> v_dtype = WantedDType("--v-dtype", args.v_dtype, args.kv_dtype, v.dtype);
   if (!v_dtype.ok()) return v_dtype.status();
 
+  if (args.global != "auto" && !IsQuantized(*k_dtype) && !IsQuantized(*v_dtype)) {
+    return Status::Invalid("--global", fmt::format("'{}', but neither {} nor {} is quantized",
+                                                   args.global, Name(*k_dtype), Name(*v_dtype)));
+  }
+
   StoredCache cache;
   Builder builder(args, cache);
   CacheSide k_side;

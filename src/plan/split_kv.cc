@@ -51,8 +51,12 @@ class AutoSplitter {
 
   // Splits for items of `factor` times the ideal cost; 0 = no splits.
   void Split(double factor) {
+    std::int64_t rows = -1;
+    int least_groups = 1;
     for (KeyRun& run : runs_.runs) {
-      run.head_groups = HeadGroups(run.rows, context_.dims, context_.spec);
+      if (run.rows != rows) least_groups = HeadGroups(run.rows, context_.dims, context_.spec);
+      rows = run.rows;
+      run.head_groups = least_groups;
       run.splits = 1;
       if (context_.spec.slots == 1) continue;
       const bool heads_first = run.rows * context_.dims.group() >= kComputeBoundRows;

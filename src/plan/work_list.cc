@@ -26,9 +26,13 @@ class WorkListBuilder {
     NumberSplits();
     AddRequests();
     AddBlocks();
+    lists_.spans.reserve(borders_.size());
+    lists_.items.reserve(borders_.size());
     for (std::size_t i = 0; i < runs_.runs.size(); ++i) AddItems(i);
-    std::stable_sort(lists_.items.begin(), lists_.items.end(),
-                     [](const auto& a, const auto& b) { return a.cost > b.cost; });
+    const auto costlier = [](const auto& a, const auto& b) { return a.cost > b.cost; };
+    if (!std::is_sorted(lists_.items.begin(), lists_.items.end(), costlier)) {
+      std::stable_sort(lists_.items.begin(), lists_.items.end(), costlier);
+    }
     AddMerges();
     FillHeader();
     return std::move(lists_);

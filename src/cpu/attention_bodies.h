@@ -1,7 +1,9 @@
-// For tests: every body that this machine can run, with the accuracy each must reach.
+// For tests: every body that this machine can run, with the accuracy each must reach, and the check
+// that most tests make.
 #pragma once
 
-#include <algorithm>
+#include <gtest/gtest.h>
+
 #include <ostream>
 #include <string>
 #include <vector>
@@ -48,6 +50,25 @@ inline double Tolerance(const BodyUnderTest& body, const AttentionOptions& optio
   if (options.out_format == contract::Format::kBF16) tolerance += 2e-3;
   if (options.out_format == contract::Format::kF16) tolerance += 3e-4;
   return tolerance;
+}
+
+inline void ExpectRight(AttentionOptions options, const BodyUnderTest& body, int threads = 1) {
+  options.path = body.path;
+  options.accuracy = body.accuracy;
+  AttentionFixture fixture(options);
+  const Status status = fixture.Run(body.target, threads);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_LE(fixture.Error(), Tolerance(body, options)) << body;
+  EXPECT_LE(fixture.LseExcess(), 1.0) << body;
+}
+
+// Options that most tests start from: three query rows on one segment.
+inline AttentionOptions Basic(contract::Format k, contract::Format v, i64 kv = 150) {
+  AttentionOptions options;
+  options.q_len = {3};
+  options.mask = contract::Mask::kCausal;
+  options.segments = {OneSegment(k, v, {kv})};
+  return options;
 }
 
 }  // namespace kvilt::cpu

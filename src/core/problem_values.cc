@@ -83,7 +83,7 @@ ValueTable MakeTable(DType dtype, int exponent, DataForm form) {
   double mean_square[kLevels] = {};
   const int bytes = StorageBytes(dtype);
   if (dtype != DType::kNVFP4) {
-    table.elements.resize(static_cast<std::size_t>(kLevels * 256 * bytes));
+    table.elements.resize(std::size_t{kLevels} * 256 * static_cast<std::size_t>(bytes));
   }
   for (int level = 0; level < kLevels; ++level) {
     const double magnitude = base * LevelMagnitude(level);

@@ -101,9 +101,9 @@ class Checker {
     result_.max_splits = plan.split.max_splits;
     const Tolerance tolerance =
         ToleranceOf(plan, request.out.dtype, problem_.data != core::DataForm::kExtreme);
-    result_.tolerance = tolerance.total();
     const oracle::Reference reference = oracle::Attention(request, options_.max_rows);
     result_.error = oracle::ErrorAgainst(reference, request);
+    result_.tolerance = tolerance.total(result_.error);
     Fail(Judge(result_.error, plan, tolerance));
     Fail(JudgeSplit(problem_, plan));
     if (Status status = data->CheckGuards(); !status.ok()) Fail(status.message());
@@ -184,18 +184,18 @@ Tolerance ToleranceOf(const Plan& plan, DType out_dtype, bool averaged) {
 }
 
 std::string Judge(const oracle::Error& error, const Plan& plan, const Tolerance& tolerance) {
+  const double accepted = tolerance.total(error);
   if (error.nan_elements > 0) {
     return fmt::format("{} elements of out or lse are NaN: unwritten, or poison was read",
                        error.nan_elements);
   }
-  if (!(error.rel_l2 <= tolerance.total())) {
-    return fmt::format("rel_l2 {:.2e}, accepted {:.2e} ({})", error.rel_l2, tolerance.total(),
-                       plan.path);
+  if (!(error.rel_l2 <= accepted)) {
+    return fmt::format("rel_l2 {:.2e}, accepted {:.2e} ({})", error.rel_l2, accepted, plan.path);
   }
-  if (!(error.worst_row_rel_l2 <= 2 * tolerance.total())) {
+  if (!(error.worst_row_rel_l2 <= 2 * accepted)) {
     return fmt::format("rel_l2 {:.2e} at row {} head {}, accepted {:.2e} for a single row ({})",
-                       error.worst_row_rel_l2, error.worst_row, error.worst_head,
-                       2 * tolerance.total(), plan.path);
+                       error.worst_row_rel_l2, error.worst_row, error.worst_head, 2 * accepted,
+                       plan.path);
   }
   if (!(error.lse_excess <= 1)) {
     return fmt::format("lse off by {:.2e}, accepted 1e-3 + 2^-21 |lse|", error.lse_err);

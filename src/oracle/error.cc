@@ -77,6 +77,10 @@ Error ErrorAgainst(const Reference& reference, const AttentionRequest& request) 
       }
     }
   }
+  const double unit = request.lse_base == LseBase::kTwo ? std::log(2.0) : 1.0;
+  for (double lse : reference.lse) {
+    if (std::isfinite(lse)) error.largest_lse = std::max(error.largest_lse, std::fabs(lse) * unit);
+  }
   error.rel_l2 = Ratio(squares, std::sqrt(magnitudes));
   // A row without weight must be zero, however small it is beside the others.
   if (error.worst_row_rel_l2 == kInfinity) error.rel_l2 = kInfinity;

@@ -38,6 +38,9 @@ struct Error {
   std::int64_t worst_head = -1;
   double lse_err = 0;     // max |lse - ref|; +inf when one is infinite and the other is not.
   double lse_excess = 0;  // max of |lse - ref| / (1e-3 + 2^-21 |ref|); accepted up to 1.
+  // max |lse| of the reference in natural units, finite ones: how large scores were. f32 resolves
+  // them no better than 2^-24 of it, and a probability no better than that.
+  double largest_lse = 0;
   // Elements of out or lse that are NaN, which no accepted request yields: unwritten or poisoned.
   // They count as rel_l2 = lse_err = +inf.
   std::int64_t nan_elements = 0;

@@ -372,6 +372,7 @@ TEST(OracleError, MeasuresAgainstTheMagnitude) {
   EXPECT_NEAR(error.rel_l2, 1e-3, 1e-9);
   EXPECT_NEAR(error.worst_row_rel_l2, 1e-3, 1e-9);
   EXPECT_LT(error.lse_err, 1e-7);
+  EXPECT_NEAR(error.largest_lse, std::log(2.0), 1e-12);
   tiny.lse[0] += 2e-3f;
   error = ErrorAgainst(tiny.request);
   EXPECT_NEAR(error.lse_err, 2e-3, 1e-6);

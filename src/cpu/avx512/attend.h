@@ -104,16 +104,17 @@ inline void BlockScores(const ScoreForm& form, const u32* keys, const float* sca
     KVILT_UNROLL
     for (int r = 0; r < kRows; ++r) part[r][0] = part[r][1] = _mm512_setzero_ps();
     KVILT_UNROLL
-    for (int i = 8 * b; i < 8 * b + 8; ++i) {
-      const __m512bh k0 = AsBf16(_mm512_load_si512(keys + i * kTileKeys + key));
-      const __m512bh k1 = AsBf16(_mm512_load_si512(keys + i * kTileKeys + key + 16));
+    for (int i = 0; i < 8; ++i) {
+      const int pair = 8 * b + i;
+      const __m512bh k0 = AsBf16(_mm512_load_si512(keys + pair * kTileKeys + key));
+      const __m512bh k1 = AsBf16(_mm512_load_si512(keys + pair * kTileKeys + key + 16));
       KVILT_UNROLL
       for (int r = 0; r < kRows; ++r) {
-        const __m512bh q = Broadcast(block.queries[r][i]);
+        const __m512bh q = Broadcast(block.queries[r][pair]);
         part[r][0] = _mm512_dpbf16_ps(part[r][0], k0, q);
         part[r][1] = _mm512_dpbf16_ps(part[r][1], k1, q);
         if constexpr (kTwoQueries) {
-          const __m512bh rest = Broadcast(block.queries[r][form.pairs + i]);
+          const __m512bh rest = Broadcast(block.queries[r][form.pairs + pair]);
           part[r][0] = _mm512_dpbf16_ps(part[r][0], k0, rest);
           part[r][1] = _mm512_dpbf16_ps(part[r][1], k1, rest);
         }

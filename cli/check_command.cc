@@ -30,12 +30,14 @@ constexpr const char* kFooter = R"(Examples:
 
 Each problem is planned, run and compared with attention in float64 on the same stored bytes. All
 memory that must not be read holds NaN, all that must be written does too. A failure prints the
-command that reproduces it. Errors are relative to || sum p|v| ||; `share` says how much of what is
-accepted a problem used. `kvilt problems --help` explains problem texts.)";
+command that reproduces it. Errors are relative to || sum p|v| ||. `kvilt problems --help` explains
+problem texts.)";
+
+constexpr int kDefaultThreads = 2;
 
 struct CheckArgs {
   std::vector<std::string> problems;
-  DeviceArgs device;
+  DeviceArgs device{"cpu", kDefaultThreads};
   bool sweep = false;
   bool all_targets = false;
   bool json = false;
@@ -53,7 +55,7 @@ struct TargetResult {
 std::string Reproducer(const std::string& problem, const std::string& device, int threads) {
   std::string text = fmt::format("kvilt check '{}'", problem);
   if (device != "cpu") text += " --device " + device;
-  if (threads > 0) text += fmt::format(" --threads {}", threads);
+  if (threads != kDefaultThreads) text += fmt::format(" --threads {}", threads);
   return text;
 }
 
@@ -125,19 +127,18 @@ void PrintSummary(const TargetResult& target, double seconds) {
 }
 
 void PrintTable(const TargetResult& target) {
-  Table table({"problem", "path", "splits", "rel_l2", "accepted", "worst row", "lse off by",
-               "split-unsplit", ""},
-              {0, 1});
+  Table table({"", "rel_l2", "accepted", "worst row", "lse off by", "split-unsplit", "splits",
+               "path", "problem"},
+              {0, 7, 8});
   for (const CheckResult& r : target.results) {
     if (r.refused) {
-      table.Add({r.problem, "", "", "", "", "", "", "", "REFUSED"});
+      table.Add({"REFUSED", "", "", "", "", "", "", "", r.problem});
       continue;
     }
-    table.Add({r.problem, r.path, fmt::format("{}", r.max_splits), HumanNumber(r.error.rel_l2),
-               HumanNumber(r.tolerance), HumanNumber(r.error.worst_row_rel_l2),
-               HumanNumber(r.error.lse_err),
+    table.Add({r.ok() ? "ok" : "FAILED", HumanNumber(r.error.rel_l2), HumanNumber(r.tolerance),
+               HumanNumber(r.error.worst_row_rel_l2), HumanNumber(r.error.lse_err),
                r.split_difference > 0 ? HumanNumber(r.split_difference) : "",
-               r.ok() ? "ok" : "FAILED"});
+               fmt::format("{}", r.max_splits), r.path, r.problem});
   }
   fmt::print("{}", table.Render());
 }
@@ -183,7 +184,7 @@ int RunCheck(const CheckArgs& args) {
     std::int64_t failures = 0;
     CheckRunOptions options;
     options.device = name;
-    options.threads = args.device.threads > 0 ? args.device.threads : 2;
+    options.threads = args.device.threads;
     options.check.max_rows = args.max_rows;
     options.progress = [&](std::int64_t done, const CheckResult& result) {
       if (!result.ok()) ++failures;
@@ -218,7 +219,14 @@ void AddCheckCommand(CLI::App& app, int& exit_code) {
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{10000000}))
       ->capture_default_str();
-  AddDeviceOptions(*command, args->device);
+  AddDeviceOptions(*command, args->device, false);
+  command
+      ->add_option("--threads", args->device.threads,
+                   "Worker threads of a problem; two, so that work is really split even where the "
+                   "machine has one")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_flag("--all-targets", args->all_targets, "On every SIMD target of this machine");
   command
       ->add_option("--max-rows", args->max_rows,

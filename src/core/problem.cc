@@ -48,7 +48,8 @@ int EditDistance(std::string_view a, std::string_view b) {
 
 Status UnknownWord(std::string_view text, std::string_view name) {
   const Word* nearest = nullptr;
-  int best = 3;  // Farther than two edits is no suggestion.
+  // More than two edits, or than a third of the word, is no suggestion.
+  int best = static_cast<int>(std::clamp<std::size_t>(name.size() / 3, 1, 2)) + 1;
   for (const Word& word : Words()) {
     const int distance = EditDistance(name, word.name);
     if (distance < best) {

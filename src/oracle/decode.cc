@@ -38,26 +38,30 @@ double DecodeE4M3(std::uint32_t bits) {
   return bits & 128 ? -value : value;
 }
 
-// The 8-bit formats are read through tables of all 256 bytes.
-std::vector<double> Table(double (*decode)(std::uint32_t)) {
+// Formats of 8 and 16 bits are read through tables of all their values.
+std::vector<double> Table(std::uint32_t count, double (*decode)(std::uint32_t)) {
   std::vector<double> table;
-  for (std::uint32_t bits = 0; bits < 256; ++bits) table.push_back(decode(bits));
+  for (std::uint32_t bits = 0; bits < count; ++bits) table.push_back(decode(bits));
   return table;
 }
 
 }  // namespace
 
 double DecodeFloat(DType dtype, std::uint32_t bits) {
-  static const std::vector<double> e4m3 = Table(DecodeE4M3);
+  static const std::vector<double> e4m3 = Table(256, DecodeE4M3);
   static const std::vector<double> e5m2 =
-      Table([](std::uint32_t code) { return DecodeIeee(code, 5, 2); });
+      Table(256, [](std::uint32_t code) { return DecodeIeee(code, 5, 2); });
+  static const std::vector<double> f16 =
+      Table(65536, [](std::uint32_t code) { return DecodeIeee(code, 5, 10); });
+  static const std::vector<double> bf16 =
+      Table(65536, [](std::uint32_t code) { return DecodeIeee(code, 8, 7); });
   switch (dtype) {
     case DType::kF32:
       return DecodeIeee(bits, 8, 23);
     case DType::kBF16:
-      return DecodeIeee(bits, 8, 7);
+      return bf16[bits & 65535];
     case DType::kF16:
-      return DecodeIeee(bits, 5, 10);
+      return f16[bits & 65535];
     case DType::kE4M3:
       return e4m3[bits & 255];
     case DType::kE5M2:

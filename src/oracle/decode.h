@@ -23,12 +23,15 @@ std::vector<double> DecodeRow(DType dtype, const std::byte* from, std::int64_t e
 // A row of NVFP4: `scale_at(s)` gives the address of the scale of block s.
 template <class ScaleAt>
 std::vector<double> DecodeNvfp4Row(const std::byte* from, std::int64_t head_dim, ScaleAt scale_at) {
-  std::vector<double> values(static_cast<std::size_t>(head_dim));
-  for (std::int64_t i = 0; i < head_dim; ++i) {
-    const int byte = static_cast<int>(from[i / 2]);
-    const int code = i % 2 == 0 ? byte % 16 : byte / 16;
-    const auto scale = static_cast<std::uint32_t>(*scale_at(i / 16));
-    values[static_cast<std::size_t>(i)] = DecodeE2M1(code) * DecodeFloat(DType::kE4M3, scale);
+  std::vector<double> values;
+  values.reserve(static_cast<std::size_t>(head_dim));
+  for (std::int64_t s = 0; s < head_dim / 16; ++s) {
+    const double scale = DecodeFloat(DType::kE4M3, static_cast<std::uint32_t>(*scale_at(s)));
+    for (std::int64_t byte = 8 * s; byte < 8 * (s + 1); ++byte) {
+      const int codes = static_cast<int>(from[byte]);
+      values.push_back(DecodeE2M1(codes % 16) * scale);
+      values.push_back(DecodeE2M1(codes / 16) * scale);
+    }
   }
   return values;
 }

@@ -21,7 +21,8 @@ struct Tolerance {
   double total() const { return kernel + rounding; }
   // Scores of hundreds (a steep ALiBi, say) are f32 numbers with that many fewer digits behind the
   // point, as the bound of lse allows too: 2^-23 |lse| on top. Below 1e-6 for ordinary scores.
-  double total(const oracle::Error& error) const { return total() + 0x1p-23 * error.largest_lse; }
+  double slack(const oracle::Error& error) const { return 0x1p-23 * error.largest_lse; }
+  double total(const oracle::Error& error) const { return total() + slack(error); }
 };
 // `averaged` false: the terms are all alike (DataForm::kExtreme), so roundings add up instead of
 // averaging out, as they do in a single row: twice as much is accepted.

@@ -12,6 +12,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct RowError {
   double squares = 0;
+  double kernel_squares = 0;  // Beyond half an ulp of out's dtype.
   std::int64_t nan_elements = 0;
 };
 
@@ -19,14 +20,26 @@ struct RowError {
 // (which bf16 shares), f16 rounds to multiples of 2^-24.
 double Underflow(DType out) { return out == DType::kF16 ? 0x1p-25 : 0x1p-126; }
 
+// Half of the distance between neighbours of `dtype` at x.
+double HalfUlp(DType dtype, double x) {
+  if (dtype == DType::kF32 || x == 0) return 0;
+  const int mantissa_bits = dtype == DType::kBF16 ? 7 : 10;
+  const int lowest_exponent = dtype == DType::kBF16 ? -126 : -14;
+  return std::ldexp(0.5, std::max(std::ilogb(x), lowest_exponent) - mantissa_bits);
+}
+
 RowError CompareRow(DType dtype, const std::vector<double>& got, const double* want) {
   RowError error;
   for (std::size_t d = 0; d < got.size(); ++d) {
     if (std::isnan(got[d])) ++error.nan_elements;
     const double difference = std::fabs(got[d] - want[d]);
-    if (difference > Underflow(dtype)) error.squares += difference * difference;
+    if (difference > Underflow(dtype)) {
+      const double beyond = std::max(0.0, difference - HalfUlp(dtype, want[d]));
+      error.squares += difference * difference;
+      error.kernel_squares += beyond * beyond;
+    }
   }
-  if (error.nan_elements > 0) error.squares = kInfinity;
+  if (error.nan_elements > 0) error.squares = error.kernel_squares = kInfinity;
   return error;
 }
 
@@ -50,7 +63,7 @@ void CompareLse(double got, double want, Error& error) {
 
 Error ErrorAgainst(const Reference& reference, const AttentionRequest& request) {
   Error error;
-  double squares = 0, magnitudes = 0;
+  double squares = 0, kernel_squares = 0, magnitudes = 0;
   for (std::size_t n = 0; n < reference.rows.size(); ++n) {
     const std::int64_t row = reference.rows[n];
     for (std::int64_t head = 0; head < reference.q_heads; ++head) {
@@ -63,6 +76,7 @@ Error ErrorAgainst(const Reference& reference, const AttentionRequest& request) 
       const RowError row_error = CompareRow(request.out.dtype, got, want);
       const double magnitude = reference.magnitude[entry];
       squares += row_error.squares;
+      kernel_squares += row_error.kernel_squares;
       magnitudes += magnitude * magnitude;
       error.nan_elements += row_error.nan_elements;
       const double relative = Ratio(row_error.squares, magnitude);
@@ -82,8 +96,9 @@ Error ErrorAgainst(const Reference& reference, const AttentionRequest& request) 
     if (std::isfinite(lse)) error.largest_lse = std::max(error.largest_lse, std::fabs(lse) * unit);
   }
   error.rel_l2 = Ratio(squares, std::sqrt(magnitudes));
+  error.kernel_rel_l2 = Ratio(kernel_squares, std::sqrt(magnitudes));
   // A row without weight must be zero, however small it is beside the others.
-  if (error.worst_row_rel_l2 == kInfinity) error.rel_l2 = kInfinity;
+  if (error.worst_row_rel_l2 == kInfinity) error.rel_l2 = error.kernel_rel_l2 = kInfinity;
   return error;
 }
 

@@ -9,60 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "src/core/problem_data.h"
 #include "src/oracle/decode.h"
+#include "src/oracle/tiny_request.h"
 
 namespace kvilt::oracle {
 namespace {
-
-// One request, one KV head, f32 everywhere: every number is written by the test.
-struct Tiny {
-  Tiny(std::vector<std::vector<float>> queries, std::vector<std::vector<float>> keys,
-       std::vector<std::vector<float>> values)
-      : q(Flat(queries)), k(Flat(keys)), v(Flat(values)) {
-    const auto rows = static_cast<std::int64_t>(queries.size());
-    const auto tokens = static_cast<std::int64_t>(keys.size());
-    const auto qk = static_cast<std::int64_t>(queries[0].size());
-    const auto vo = static_cast<std::int64_t>(values.empty() ? 1 : values[0].size());
-    out.resize(static_cast<std::size_t>(rows * vo));
-    lse.resize(static_cast<std::size_t>(rows));
-    indptr = {0, tokens};
-    q_indptr = {0, rows};
-    RaggedKv ragged;
-    k.resize(k.size() + 1);  // Never null, even without keys.
-    v.resize(v.size() + 1);
-    ragged.k.data = TensorView::Dense(k.data(), DType::kF32, {tokens, 1, qk});
-    ragged.v.data = TensorView::Dense(v.data(), DType::kF32, {tokens, 1, vo});
-    ragged.indptr = std::span<const std::int64_t>(indptr);
-    request.segments.push_back({ragged, {}});
-    request.q = TensorView::Dense(q.data(), DType::kF32, {rows, 1, qk});
-    request.q_indptr = std::span<const std::int64_t>(q_indptr);
-    request.out = TensorView::Dense(out.data(), DType::kF32, {rows, 1, vo});
-    request.lse = TensorView::Dense(lse.data(), DType::kF32, {rows, 1});
-    request.mask = MaskMode::kNone;
-    request.sm_scale = 1.0f;
-  }
-  Tiny(const Tiny&) = delete;
-  static std::vector<float> Flat(const std::vector<std::vector<float>>& rows) {
-    std::vector<float> flat;
-    for (const auto& row : rows) flat.insert(flat.end(), row.begin(), row.end());
-    return flat;
-  }
-  double Out(std::size_t i = 0) { return Attention(request).out[i]; }
-  double Lse(std::size_t i = 0) { return Attention(request).lse[i]; }
-
-  std::vector<float> q, k, v, out, lse;
-  std::vector<std::int64_t> indptr, q_indptr;
-  AttentionRequest request;
-};
-
-core::ProblemData Build(const std::string& text) {
-  auto problem = core::ParseProblem(text);
-  EXPECT_TRUE(problem.ok()) << problem.status().message();
-  auto data = core::BuildProblem(*problem);
-  EXPECT_TRUE(data.ok()) << text << "\n" << data.status().message();
-  return std::move(data).value();
-}
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -360,70 +311,6 @@ TEST(Oracle, SelectedRowsAreThoseOfTheWhole) {
     for (std::size_t i = 0; i < 32; ++i) {
       EXPECT_EQ(some.out[n * 32 + i], whole.out[static_cast<std::size_t>(some.rows[n]) * 32 + i]);
     }
-  }
-}
-
-TEST(OracleError, MeasuresAgainstTheMagnitude) {
-  // Values +1 and -1 cancel: the reference is 0, the magnitude 1.
-  Tiny tiny({{0}}, {{0}, {0}}, {{1}, {-1}});
-  tiny.out[0] = 1e-3f;
-  tiny.lse[0] = std::log(2.0f);
-  Error error = ErrorAgainst(tiny.request);
-  EXPECT_NEAR(error.rel_l2, 1e-3, 1e-9);
-  EXPECT_NEAR(error.worst_row_rel_l2, 1e-3, 1e-9);
-  EXPECT_LT(error.lse_err, 1e-7);
-  EXPECT_NEAR(error.largest_lse, std::log(2.0), 1e-12);
-  tiny.lse[0] += 2e-3f;
-  error = ErrorAgainst(tiny.request);
-  EXPECT_NEAR(error.lse_err, 2e-3, 1e-6);
-  EXPECT_GT(error.lse_excess, 1.9);
-}
-
-TEST(OracleError, UnwrittenAndInfiniteElementsFail) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const float infinity = std::numeric_limits<float>::infinity();
-  Tiny tiny({{0}}, {{0}}, {{1, 2}});
-  tiny.out = {1, nan};
-  tiny.lse[0] = 0;
-  Error error = ErrorAgainst(tiny.request);
-  EXPECT_EQ(error.nan_elements, 1);
-  EXPECT_EQ(error.rel_l2, infinity);
-  tiny.out = {1, 2};
-  EXPECT_EQ(ErrorAgainst(tiny.request).rel_l2, 0);
-  tiny.lse[0] = -infinity;
-  EXPECT_EQ(ErrorAgainst(tiny.request).lse_err, infinity);
-  tiny.lse[0] = nan;
-  EXPECT_EQ(ErrorAgainst(tiny.request).nan_elements, 1);
-}
-
-TEST(OracleError, AnEmptyRowMustBeZero) {
-  Tiny tiny({{0}, {0}}, {{0}}, {{1}});
-  tiny.request.mask = MaskMode::kCausal;
-  tiny.out = {0, 1};
-  tiny.lse = {-std::numeric_limits<float>::infinity(), 0};
-  EXPECT_EQ(ErrorAgainst(tiny.request).rel_l2, 0);
-  tiny.out[0] = 1e-38f;
-  EXPECT_EQ(ErrorAgainst(tiny.request).rel_l2, 0) << "below the smallest normal number";
-  tiny.out[0] = 1e-30f;
-  EXPECT_EQ(ErrorAgainst(tiny.request).rel_l2, std::numeric_limits<double>::infinity());
-}
-
-// Scores have the deviation that the problem asks for: ln E[e^x] = sigma^2 / 2 for normal x.
-TEST(ProblemScores, HaveTheirSigma) {
-  for (const char* text :
-       {"kv_dtype=bf16", "kv_dtype=nvfp4 global=0.01", "kv_dtype=e4m3 q_dtype=e4m3 sm_scale=0.3",
-        "kv_dtype=nvfp4 q_dtype=nvfp4", "kv_dtype=f16 rope=half"}) {
-    const auto implied = [&](const std::string& words) {
-      const auto data =
-          Build("decode kv=1000 heads=8/2 d=64 mask=none out=f32 " + words + " " + text);
-      double sum = 0;
-      for (double lse : Attention(data.request()).lse) sum += lse - std::log(1000);
-      return std::sqrt(std::max(0.0, 2 * sum / 8));
-    };
-    EXPECT_NEAR(implied("sigma=0.3 data=iid"), 0.3, 0.06) << text;
-    EXPECT_NEAR(implied("sigma=0.9 data=iid"), 0.9, 0.15) << text;
-    // Magnitudes that vary make the tails heavier.
-    EXPECT_NEAR(implied("sigma=0.3"), 0.36, 0.12) << text;
   }
 }
 

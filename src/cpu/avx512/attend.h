@@ -153,15 +153,16 @@ inline void Scores(const TileJob& job, RowBlock<kRows>& block) {
   }
 }
 
-// 2^x for x <= 0: 0 below -126, NaN for NaN. Cephes' polynomial on [-1/2, 1/2]; adding 1.5 * 2^23
-// rounds to an integer, whose low bits become the exponent.
-inline __m512 Exp2NonPositive(__m512 x) {
-  const __m512 limit = _mm512_set1_ps(-126.0f);
-  const __mmask16 in_range = _mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ);
-  const __m512 clamped = _mm512_max_ps(limit, x);  // Gives x when x is NaN.
-  const __m512 magic = _mm512_set1_ps(0x1.8p23f);
-  const __m512 shifted = _mm512_add_ps(clamped, magic);
-  const __m512 f = _mm512_sub_ps(clamped, _mm512_sub_ps(shifted, magic));
+// 2^(x - reference); 0 below about 2^-126, NaN for NaN. REQUIRES an integer reference >= x.
+// Cephes' polynomial on [-1/2, 1/2]. x is parted into integer and fraction before the reference
+// goes off, both exactly, so that the bits of the result differ between references by a power of
+// two only: a split does not change how weights round to bf16.
+inline __m512 Exp2Against(__m512 x, __m512 reference) {
+  const __m512 whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 gap = _mm512_sub_ps(whole, reference);
+  // From -125 on, since the polynomial may lie below 1.
+  const __mmask16 in_range = _mm512_cmp_ps_mask(gap, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);
+  const __m512 f = _mm512_sub_ps(x, whole);
   __m512 p = _mm512_set1_ps(1.535336188319500e-4f);
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.339887440266574e-3f));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.618437357674640e-3f));
@@ -169,7 +170,8 @@ inline __m512 Exp2NonPositive(__m512 x) {
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.402264791363012e-1f));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931472028550421e-1f));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-  const Vec exponent = _mm512_slli_epi32(AsVec(shifted), 23);
+  // A NaN converts to the integer indefinite, whose shift is 0.
+  const Vec exponent = _mm512_slli_epi32(_mm512_cvtps_epi32(gap), 23);
   return AsFloat(_mm512_maskz_add_epi32(in_range, AsVec(p), exponent));
 }
 
@@ -198,8 +200,8 @@ inline float SoftmaxRow(float scale, u64 visible, const float* scores, float* st
   __m512 weight = _mm512_setzero_ps();
   KVILT_UNROLL
   for (int c = 0; c < 4; c += 2) {
-    const __m512 p0 = Exp2NonPositive(_mm512_sub_ps(x[c], shift));
-    const __m512 p1 = Exp2NonPositive(_mm512_sub_ps(x[c + 1], shift));
+    const __m512 p0 = Exp2Against(x[c], shift);
+    const __m512 p1 = Exp2Against(x[c + 1], shift);
     const Vec words = RoundToWords(p0, p1);
     _mm512_store_si512(weights + 8 * c, words);
     sum = _mm512_add_ps(sum, _mm512_add_ps(p0, p1));

@@ -17,30 +17,42 @@ HWY_BEFORE_NAMESPACE();
 namespace kvilt::cpu::f32 {
 namespace HWY_NAMESPACE {
 
-// 2^x for x in [-126, 126]: 2^round(x) times Cephes' polynomial of degree 6 on [-1/2, 1/2]
-// (relative error 2e-8 before rounding). NaN passes through.
-HWY_INLINE VF Exp2InRange(VF x) {
+// 2^f for f in [-1/2, 1/2]: Cephes' polynomial of degree 6, relative error 2e-8 before rounding.
+// NaN passes through.
+HWY_INLINE VF Exp2Fraction(VF f) {
   const DF df;
-  const DI di;
-  const VF whole = hn::Round(x);
-  const VF f = hn::Sub(x, whole);
   VF p = hn::Set(df, 1.535336188319500e-4f);
   p = hn::MulAdd(p, f, hn::Set(df, 1.339887440266574e-3f));
   p = hn::MulAdd(p, f, hn::Set(df, 9.618437357674640e-3f));
   p = hn::MulAdd(p, f, hn::Set(df, 5.550332471162809e-2f));
   p = hn::MulAdd(p, f, hn::Set(df, 2.402264791363012e-1f));
   p = hn::MulAdd(p, f, hn::Set(df, 6.931472028550421e-1f));
-  p = hn::MulAdd(p, f, hn::Set(df, 1.0f));
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, whole), hn::Set(di, 127)));
-  return hn::Mul(p, hn::BitCast(df, exponent));
+  return hn::MulAdd(p, f, hn::Set(df, 1.0f));
 }
 
-// 2^x for x <= 0; 0 below -126, NaN for NaN.
-HWY_INLINE VF Exp2NonPositive(VF x) {
-  const DF df;
-  const VF floor = hn::Set(df, -126.0f);
-  const VF p = Exp2InRange(hn::IfThenElse(hn::Lt(x, floor), floor, x));
-  return hn::IfThenZeroElse(hn::Lt(x, floor), p);
+// p * 2^k for integers k in [-126, 127].
+HWY_INLINE VF ScaleByPow2(VF p, VF k) {
+  const DI di;
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, k), hn::Set(di, 127)));
+  return hn::Mul(p, hn::BitCast(DF(), exponent));
+}
+
+// 2^x for x in [-126, 126]. NaN passes through.
+HWY_INLINE VF Exp2InRange(VF x) {
+  const VF whole = hn::Round(x);
+  return ScaleByPow2(Exp2Fraction(hn::Sub(x, whole)), whole);
+}
+
+// 2^(x - reference); 0 below about 2^-126, NaN for NaN. REQUIRES an integer reference >= x.
+// x is parted before the reference goes off, both exactly, so that the bits of the result differ
+// between references by a power of two only: a split does not change how weights round.
+HWY_INLINE VF Exp2Against(VF x, VF reference) {
+  const VF floor = hn::Set(DF(), -126.0f);
+  const VF whole = hn::Round(x);
+  const VF gap = hn::Sub(whole, reference);
+  const auto is_small = hn::Lt(gap, floor);
+  const VF p = Exp2Fraction(hn::Sub(x, whole));
+  return hn::IfThenZeroElse(is_small, ScaleByPow2(p, hn::IfThenElse(is_small, floor, gap)));
 }
 
 // Cephes' tanhf below 0.625; 1 - 2 / (e^2|z| + 1) above, which saturates in f32 before |z| = 10.
@@ -105,7 +117,7 @@ inline float SoftmaxRow(float scale, u64 visible, float* scores, float* state) {
   const VF shift = hn::Set(df, reference == -__builtin_inff() ? 0.0f : reference);
   VF sum = hn::Zero(df);
   for (int t = 0; t < kTileKeys; t += lanes) {
-    const VF p = Exp2NonPositive(hn::Sub(hn::Load(df, scores + t), shift));
+    const VF p = Exp2Against(hn::Load(df, scores + t), shift);
     sum = hn::Add(sum, p);
     hn::Store(p, df, scores + t);
   }

@@ -174,6 +174,8 @@ Tolerance ToleranceOf(const Plan& plan, DType out_dtype, bool averaged) {
       break;
   }
   if (plan.path == "cpu/f32") tolerance.kernel = 1e-5;
+  // A bf16 weight is off by up to 2^-8 of itself, and so is their sum, the other way.
+  if (tolerance.kernel == 2.5e-3) tolerance.row_kernel = 0x1p-7;
   if (out_dtype == DType::kBF16) tolerance.rounding = 2e-3;
   if (out_dtype == DType::kF16) tolerance.rounding = 3e-4;
   if (!averaged) {
@@ -193,9 +195,10 @@ std::string Judge(const oracle::Error& error, const Plan& plan, const Tolerance&
   if (!(error.rel_l2 <= accepted) && !rounding_explains) {
     return fmt::format("rel_l2 {:.2e}, accepted {:.2e} ({})", error.rel_l2, accepted, plan.path);
   }
-  if (!(error.worst_row_rel_l2 <= 2 * accepted)) {
+  const double row_accepted = std::max(2 * accepted, tolerance.row_kernel + 2 * tolerance.rounding);
+  if (!(error.worst_row_rel_l2 <= row_accepted)) {
     return fmt::format("rel_l2 {:.2e} at row {} head {}, accepted {:.2e} for a single row ({})",
-                       error.worst_row_rel_l2, error.worst_row, error.worst_head, 2 * accepted,
+                       error.worst_row_rel_l2, error.worst_row, error.worst_head, row_accepted,
                        plan.path);
   }
   if (!(error.lse_excess <= 1)) {

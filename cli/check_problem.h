@@ -18,6 +18,9 @@ namespace kvilt::cli {
 struct Tolerance {
   double kernel = 0;
   double rounding = 0;
+  // What a single row may reach by the kernel where that is more than twice `kernel`: with two or
+  // three keys, roundings of weights are at their worst instead of averaging out.
+  double row_kernel = 0;
   double total() const { return kernel + rounding; }
   // Scores of hundreds (a steep ALiBi, say) are f32 numbers with that many fewer digits behind the
   // point, as the bound of lse allows too: 2^-23 |lse| on top. Below 1e-6 for ordinary scores.

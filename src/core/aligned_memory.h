@@ -17,6 +17,20 @@
 
 namespace kvilt::core {
 
+// Frees what AlignedMemory holds.
+struct ReleaseMemory {
+  std::size_t mapped_bytes = 0;  // 0 = from aligned_alloc.
+  void operator()(std::byte* p) const {
+#if defined(__linux__)
+    if (mapped_bytes > 0) {
+      munmap(p, mapped_bytes);
+      return;
+    }
+#endif
+    std::free(p);
+  }
+};
+
 // Movable. data() is aligned to 256 bytes, to 2 MiB (huge pages where the system has them) from
 // 4 MiB on. Null when the allocation failed.
 class AlignedMemory {
@@ -31,20 +45,34 @@ class AlignedMemory {
     if (data_ && alignment == kHugePage) madvise(data_.get(), padded, MADV_HUGEPAGE);
 #endif
   }
+  // Addresses without memory behind them: reading or writing faults, Fill does nothing. For
+  // operands that are planned for and never run. Where the system has no such thing, memory.
+  static AlignedMemory AddressesOnly(std::size_t size_bytes) {
+#if defined(__linux__)
+    AlignedMemory memory;
+    void* mapped = mmap(nullptr, size_bytes + 1, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) return memory;
+    memory.size_bytes_ = size_bytes;
+    memory.data_ = {static_cast<std::byte*>(mapped), ReleaseMemory{size_bytes + 1}};
+    return memory;
+#else
+    return AlignedMemory(size_bytes);
+#endif
+  }
 
   std::byte* data() const { return data_.get(); }
   std::size_t size_bytes() const { return size_bytes_; }
   void Fill(std::uint8_t byte) {
-    if (size_bytes_ > 0) std::memset(data_.get(), byte, size_bytes_);
+    if (size_bytes_ > 0 && data_.get_deleter().mapped_bytes == 0) {
+      std::memset(data_.get(), byte, size_bytes_);
+    }
   }
 
  private:
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
   static constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-  std::unique_ptr<std::byte, Free> data_;
+  std::unique_ptr<std::byte, ReleaseMemory> data_;
   std::size_t size_bytes_ = 0;
 };
 

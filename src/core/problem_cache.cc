@@ -54,7 +54,8 @@ std::int64_t CacheMemory::Units(const Side& side) const {
 
 Status CacheMemory::Allocate(int pool, std::int64_t bytes) {
   if (!pools_[pool].data()) {
-    pools_[pool] = AlignedMemory(static_cast<std::size_t>(bytes));
+    const auto size = static_cast<std::size_t>(bytes);
+    pools_[pool] = addresses_only_ ? AlignedMemory::AddressesOnly(size) : AlignedMemory(size);
   }
   if (pools_[pool].data()) return {};
   return Status::Exhausted("problem", fmt::format("no {} bytes of memory for a cache", bytes));
@@ -164,8 +165,9 @@ void CacheMemory::LayOutTable(const Problem& problem, std::uint64_t seed) {
 }
 
 Result<CacheMemory> CacheMemory::Create(const Problem& problem, const CacheSpec& spec,
-                                        std::uint64_t seed) {
+                                        std::uint64_t seed, bool addresses_only) {
   CacheMemory memory;
+  memory.addresses_only_ = addresses_only;
   memory.spec_ = spec;
   memory.kv_heads_ = problem.kv_heads;
   memory.global_by_pointer_ = problem.global_by_pointer;

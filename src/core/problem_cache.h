@@ -36,9 +36,10 @@ class CacheMemory {
   CacheMemory(CacheMemory&&) = default;
   CacheMemory& operator=(CacheMemory&&) = default;
 
+  // `addresses_only`: see BuildProblemShape.
   // Errors: kInvalidArgument for what has no place in memory, kResourceExhausted.
   static Result<CacheMemory> Create(const Problem& problem, const CacheSpec& spec,
-                                    std::uint64_t seed);
+                                    std::uint64_t seed, bool addresses_only = false);
 
   // Everything becomes `data_byte` / `scale_byte`, then the rows get their content.
   void Fill(DataForm form, const std::vector<RowContent>& rows, std::uint8_t data_byte,
@@ -93,6 +94,7 @@ class CacheMemory {
   Side v_;
   AlignedMemory pools_[4];
   bool pool_of_scales_[4] = {};
+  bool addresses_only_ = false;
   TableForm table_ = TableForm::kCsr;
   std::int64_t row_stride_ = 0;
   IndexMemory indptr_;

@@ -65,6 +65,7 @@ struct ProblemData::Impl {
   AlignedMemory workspace;
   std::int64_t workspace_bytes = 0;
   std::uint8_t out_poison = kDataPoison;
+  bool addresses_only = false;
 
   Status BuildCaches();
   void DescribeContents();
@@ -80,12 +81,14 @@ Status ProblemData::Impl::BuildCaches() {
   const auto count = std::max<std::size_t>(problem.segments.size(), 1);
   for (std::size_t s = 0; s < count; ++s) {
     auto cache = CacheMemory::Create(problem, SpecOf(problem, static_cast<std::int64_t>(s)),
-                                     HashOf(problem.seed, s, 4));
+                                     HashOf(problem.seed, s, 4), addresses_only);
     if (!cache) return cache.status();
     caches.push_back(std::move(cache).value());
   }
-  DescribeContents();
-  FillCaches(kDataPoison, kScalePoison);
+  if (!addresses_only) {
+    DescribeContents();
+    FillCaches(kDataPoison, kScalePoison);
+  }
   for (const CacheMemory& cache : caches) request.segments.push_back(cache.segment());
   return {};
 }
@@ -154,20 +157,22 @@ Status ProblemData::Impl::BuildQueries() {
   const std::int64_t rows = indptr.back() + problem.extra_rows;
   const Problem& p = problem;
   q = PaddedRows(p.q_dtype, rows, p.q_heads, RowElements(p.q_dtype, p.head_dim_qk), p.q_head_pad,
-                 p.q_row_pad);
-  out = PaddedRows(p.out_dtype, rows, p.q_heads, p.head_dim_vo, p.out_head_pad, p.out_row_pad);
+                 p.q_row_pad, addresses_only);
+  out = PaddedRows(p.out_dtype, rows, p.q_heads, p.head_dim_vo, p.out_head_pad, p.out_row_pad,
+                   addresses_only);
   if (!q.allocated() || !out.allocated()) {
     return Status::Exhausted("problem", "no memory for q and out");
   }
   q.Fill(kDataPoison);
   if (p.q_dtype == DType::kNVFP4) {
     q_scales = PaddedRows(DType::kE4M3, rows, p.q_heads, p.head_dim_qk / kBlockElements,
-                          p.q_head_pad, p.q_row_pad);
+                          p.q_head_pad, p.q_row_pad, addresses_only);
     q_scales.Fill(kScalePoison);
     request.q_scales = q_scales.view();
   }
   if (p.lse) {
-    lse = PaddedRows(DType::kF32, rows, p.q_heads, 1, p.out_head_pad > 0, p.out_row_pad > 0);
+    lse = PaddedRows(DType::kF32, rows, p.q_heads, 1, p.out_head_pad > 0, p.out_row_pad > 0,
+                     addresses_only);
     request.lse = lse.view(2);
   }
   // The largest typical K among the segments sets the scale of q.
@@ -179,7 +184,7 @@ Status ProblemData::Impl::BuildQueries() {
     for (const CacheMemory& cache : caches) stored = std::max(stored, cache.k_table().rms);
     k_rms.push_back(stored * multiplier);
   }
-  request.q_scale = FillQueries(p, k_rms, q, q_scales);
+  request.q_scale = addresses_only ? p.q_scale.value_or(1.0f) : FillQueries(p, k_rms, q, q_scales);
   request.q = q.view();
   request.out = out.view();
   q_indptr = IndexMemory(indptr, p.index);
@@ -310,9 +315,10 @@ Status CheckSum(std::string_view word, const std::vector<std::int64_t>& lengths,
   return {};
 }
 
-Result<ProblemData> Build(const Problem& problem) {
+Result<ProblemData> Build(const Problem& problem, bool addresses_only) {
   auto impl = std::make_unique<ProblemData::Impl>();
   impl->problem = problem;
+  impl->addresses_only = addresses_only;
   if (NeedsMask(problem)) impl->mask = MakeMask(problem);
   if (problem.q_positions.kind != PositionSpec::Kind::kNone) {
     impl->q_positions = IndexMemory(MakeQueryPositions(problem), problem.index);
@@ -325,16 +331,22 @@ Result<ProblemData> Build(const Problem& problem) {
   return data;
 }
 
-}  // namespace
-
-Result<ProblemData> BuildProblem(const Problem& problem) {
+Result<ProblemData> CheckAndBuild(const Problem& problem, bool addresses_only) {
   KVILT_RETURN_IF_ERROR(CheckSum("kv", problem.kv_len, kMaxKeys));
   KVILT_RETURN_IF_ERROR(CheckSum("q", problem.q_len, kMaxRows));
   try {
-    return Build(problem);
+    return Build(problem, addresses_only);
   } catch (const std::bad_alloc&) {
     return Status::Exhausted("problem", "not enough memory for its operands");
   }
+}
+
+}  // namespace
+
+Result<ProblemData> BuildProblem(const Problem& problem) { return CheckAndBuild(problem, false); }
+
+Result<ProblemData> BuildProblemShape(const Problem& problem) {
+  return CheckAndBuild(problem, true);
 }
 
 }  // namespace kvilt::core

@@ -62,4 +62,8 @@ class ProblemData {
 // kResourceExhausted. About one second per GB of cache.
 Result<ProblemData> BuildProblem(const Problem& problem);
 
+// The same request with the same tables, lengths, shapes and strides, to plan for and never to run:
+// caches, q and out are addresses with no memory behind them, so problems of any size cost nothing.
+Result<ProblemData> BuildProblemShape(const Problem& problem);
+
 }  // namespace kvilt::core

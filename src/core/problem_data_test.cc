@@ -201,5 +201,37 @@ TEST(ProblemData, KvBytesCountEachKeyOnce) {
             (60 + 4 * 40) * 2 * 64);
 }
 
+TEST(ProblemData, AShapeIsTheSameRequestWithoutMemory) {
+  const Problem problem =
+      ParseProblem("decode b=2 kv=100,70 heads=4/2 d=64 kv_dtype=nvfp4 rope=half sink=1").value();
+  const ProblemData built = BuildProblem(problem).value();
+  const ProblemData shape = BuildProblemShape(problem).value();
+  const auto same = [](const TensorView& a, const TensorView& b) {
+    return a.dtype == b.dtype && a.rank == b.rank &&
+           std::equal(a.shape, a.shape + a.rank, b.shape) &&
+           std::equal(a.stride, a.stride + a.rank, b.stride);
+  };
+  const AttentionRequest& a = built.request();
+  const AttentionRequest& b = shape.request();
+  EXPECT_TRUE(same(a.q, b.q));
+  EXPECT_TRUE(same(a.out, b.out));
+  EXPECT_TRUE(same(a.lse, b.lse));
+  const PagedKv& pages = *a.segments[0].paged();
+  const PagedKv& shape_pages = *b.segments[0].paged();
+  EXPECT_TRUE(same(pages.k.data, shape_pages.k.data));
+  EXPECT_TRUE(same(pages.v.scales, shape_pages.v.scales));
+  ASSERT_EQ(pages.table.indices.size, shape_pages.table.indices.size);
+  for (std::int64_t i = 0; i < pages.table.indices.size; ++i) {
+    EXPECT_EQ(pages.table.indices[i], shape_pages.table.indices[i]);
+  }
+}
+
+TEST(ProblemData, AShapeMayBeLargerThanTheMachine) {
+  const auto shape =
+      BuildProblemShape(ParseProblem("decode b=64 kv=1048576 heads=32/8 d=128").value());
+  ASSERT_TRUE(shape.ok()) << shape.status().message();
+  EXPECT_EQ(shape->kv_bytes(), std::int64_t{64} * 1048576 * 8 * 2 * 256);  // 275 GB
+}
+
 }  // namespace
 }  // namespace kvilt::core

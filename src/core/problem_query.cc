@@ -32,15 +32,16 @@ std::vector<std::int64_t> PrefixSums(const std::vector<std::int64_t>& lengths) {
 // --------------------------------------------------------------------------------- padded rows
 
 PaddedRows::PaddedRows(DType dtype, std::int64_t rows, std::int64_t heads, std::int64_t row,
-                       std::int64_t head_pad, std::int64_t row_pad)
+                       std::int64_t head_pad, std::int64_t row_pad, bool addresses_only)
     : dtype_(dtype),
       rows_(rows),
       heads_(heads),
       row_(row),
       head_stride_(row + head_pad),
       row_stride_(heads * (row + head_pad) + row_pad) {
-  memory_ = AlignedMemory(
-      static_cast<std::size_t>(2 * kGuardBytes + rows * row_stride_ * StorageBytes(dtype)));
+  const auto bytes =
+      static_cast<std::size_t>(2 * kGuardBytes + rows * row_stride_ * StorageBytes(dtype));
+  memory_ = addresses_only ? AlignedMemory::AddressesOnly(bytes) : AlignedMemory(bytes);
 }
 
 TensorView PaddedRows::view(int rank) const {

@@ -23,9 +23,9 @@ std::vector<std::int64_t> PrefixSums(const std::vector<std::int64_t>& lengths);
 class PaddedRows {
  public:
   PaddedRows() = default;
-  // `row`: storage elements of one head's row.
+  // `row`: storage elements of one head's row. `addresses_only`: see BuildProblemShape.
   PaddedRows(DType dtype, std::int64_t rows, std::int64_t heads, std::int64_t row,
-             std::int64_t head_pad, std::int64_t row_pad);
+             std::int64_t head_pad, std::int64_t row_pad, bool addresses_only = false);
 
   bool allocated() const { return memory_.data() != nullptr; }
   TensorView view(int rank = 3) const;  // rank 2: [rows, heads], for lse.

@@ -27,7 +27,8 @@ struct SampleCheck {
 
 // Compares request.out and request.lse as they are in memory. Rows are thinned out first (evenly,
 // first and last kept), then KV heads (the last ones stay), until rows * heads * keys * dims is
-// near `budget` multiply-adds.
-SampleCheck CheckSample(const AttentionRequest& request, const Plan& plan, double budget);
+// near `budget` multiply-adds. `averaged`: see ToleranceOf.
+SampleCheck CheckSample(const AttentionRequest& request, const Plan& plan, double budget,
+                        bool averaged = true);
 
 }  // namespace kvilt::cli

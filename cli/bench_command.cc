@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kFooter = R"(Examples:
   kvilt bench                                            a few decode shapes and a prefill
   kvilt bench 'decode b=1 kv=131072 heads=32/8 d=128 kv_dtype=nvfp4' --threads 1
-  kvilt bench bench/problems/decode.txt --json > decode.json
+  kvilt bench bench/problems/readme.problem --json > readme.json
   kvilt bench 'decode kv=32768 split=off' 'decode kv=32768'   two problems side by side
 
 Every problem is checked against the float64 oracle first (a sample of rows and heads when it is

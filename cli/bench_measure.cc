@@ -94,7 +94,8 @@ Status MeasureInto(BenchResult& result, const core::Problem& problem, const Devi
 
   stage("checking against float64");
   KVILT_RETURN_IF_ERROR(bench->RunSet(0));
-  result.check = CheckSample(bench->sets.front().request(), plan, options.check_budget);
+  result.check = CheckSample(bench->sets.front().request(), plan, options.check_budget,
+                             problem.data != core::DataForm::kExtreme);
   if (!result.check.passed()) {
     return Status::Runtime(
         "check",

@@ -54,7 +54,7 @@ Status RunParts(const DemoArgs& args, const Device& device, demo::DemoResults& r
   const demo::Stage stage = [&](std::string_view what) { progress.Update(0, what); };
   auto captures = demo::LoadCaptures(demo::CaptureFolder(args.data));
   if (!captures.ok()) return captures.status();
-  results.capture = demo::Describe(*captures);
+  results.capture = demo::Describe(*captures, effort);
 
   auto formats = demo::RunFormats(device, *captures, effort, stage);
   if (!formats.ok()) return formats.status();

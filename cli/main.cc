@@ -98,27 +98,13 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("kvilt ") + KVILT_VERSION);
   app.footer(kFooter);
   app.require_subcommand(1);
-#ifdef KVILT_HAS_DEMO
   AddDemoCommand(app, exit_code);
-#endif
-#ifdef KVILT_HAS_RUN
   AddRunCommand(app, exit_code);
-#endif
-#ifdef KVILT_HAS_CHECK
   AddCheckCommand(app, exit_code);
-#endif
-#ifdef KVILT_HAS_PLAN
   AddPlanCommand(app, exit_code);
-#endif
-#ifdef KVILT_HAS_BENCH
   AddBenchCommand(app, exit_code);
-#endif
-#ifdef KVILT_HAS_INSPECT
   AddInspectCommand(app, exit_code);
-#endif
-#ifdef KVILT_HAS_PROBLEMS
   AddProblemsCommand(app, exit_code);
-#endif
   AddInfoCommand(app, exit_code);
   try {
     app.parse(argc, argv);

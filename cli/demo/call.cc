@@ -1,10 +1,8 @@
 #include "cli/demo/call.h"
 
-#include <cmath>
 #include <utility>
 
 #include "cli/bench_measure.h"
-#include "src/core/check.h"
 
 namespace kvilt::cli::demo {
 
@@ -47,17 +45,6 @@ Result<double> Call::MedianUs(std::int64_t min_runs, double seconds) const {
 
 const float* Call::Row(std::int64_t row, std::int64_t head) const {
   return out_.data() + row * request_.out.stride[0] + head * request_.out.stride[1];
-}
-
-double RelativeL2(const std::vector<float>& a, const std::vector<float>& b) {
-  KVILT_CHECK(a.size() == b.size());
-  double error = 0, norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
-    error += difference * difference;
-    norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
-  }
-  return norm > 0 ? std::sqrt(error / norm) : std::sqrt(error);
 }
 
 }  // namespace kvilt::cli::demo

@@ -33,7 +33,4 @@ class Call {
   Buffer workspace_;
 };
 
-// || a - b || / || b ||. REQUIRES: equal sizes.
-double RelativeL2(const std::vector<float>& a, const std::vector<float>& b);
-
 }  // namespace kvilt::cli::demo

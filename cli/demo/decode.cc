@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "cli/demo/call.h"
+#include "cli/demo/judge.h"
 #include "cli/demo/paged_caches.h"
 #include "cli/demo/parts.h"
 #include "cli/terminal.h"
@@ -52,7 +52,12 @@ Result<ContextResult> RunContext(const Device& device, const Capture& capture, c
   result.items_off = whole->plan().split.items;
   result.items = split->plan().split.items;
   result.max_splits = split->plan().split.max_splits;
-  result.agreement = RelativeL2(split->out(), whole->out());
+  const oracle::Reference reference = oracle::Attention(split->request());
+  ErrorSums error, difference;
+  error.AddError(reference, *split);
+  difference.AddDifference(reference, *split, *whole);
+  result.error = error.value();
+  result.difference = difference.value();
   return result;
 }
 
@@ -108,7 +113,7 @@ Result<DecodeResult> RunDecode(const Device& device, const Capture& capture, con
 Result<std::vector<PlanResult>> RunPlans(const DeviceSpec& spec) {
   const Result<core::Problem> problem = core::ParseProblem(kMixedBatch);
   if (!problem.ok()) return problem.status();
-  const Result<core::ProblemData> data = core::BuildProblem(*problem);
+  const Result<core::ProblemData> data = core::BuildProblemShape(*problem);
   if (!data.ok()) return data.status();
   std::vector<PlanResult> results;
   DeviceSpec other = spec;

@@ -1,14 +1,13 @@
 // Part (a): the capture through caches of several formats, judged against float64.
-#include <cmath>
+#include <algorithm>
 #include <future>
 #include <numeric>
 #include <utility>
 
-#include "cli/demo/call.h"
+#include "cli/demo/judge.h"
 #include "cli/demo/needle.h"
 #include "cli/demo/parts.h"
 #include "src/core/check.h"
-#include "src/oracle/oracle.h"
 
 namespace kvilt::cli::demo {
 namespace {
@@ -29,29 +28,6 @@ std::vector<Format> AllFormats() {
        false},
   };
 }
-
-struct ErrorSums {
-  double error = 0;
-  double magnitude = 0;
-
-  void Add(const oracle::Reference& reference, const Call& call) {
-    for (std::size_t i = 0; i < reference.rows.size(); ++i) {
-      for (std::int64_t h = 0; h < reference.q_heads; ++h) {
-        const std::size_t row =
-            i * static_cast<std::size_t>(reference.q_heads) + static_cast<std::size_t>(h);
-        const float* out = call.Row(reference.rows[i], h);
-        const double* expected =
-            reference.out.data() + row * static_cast<std::size_t>(reference.head_dim_vo);
-        for (std::int64_t d = 0; d < reference.head_dim_vo; ++d) {
-          const double difference = static_cast<double>(out[d]) - expected[d];
-          error += difference * difference;
-        }
-        magnitude += reference.magnitude[row] * reference.magnitude[row];
-      }
-    }
-  }
-  double value() const { return magnitude > 0 ? std::sqrt(error / magnitude) : 0; }
-};
 
 // The capture's own ragged bf16 cache.
 AttentionRequest Original(const Capture& capture) {
@@ -120,8 +96,8 @@ Result<FormatResult> RunFormat(const Device& device, std::span<const Capture> ca
   const std::vector<oracle::Reference> same_bytes = Judge(runs->calls, effort.reference_rows);
   ErrorSums kernel, total;
   for (std::size_t i = 0; i < captures.size(); ++i) {
-    kernel.Add(same_bytes[i], runs->calls[i]);
-    total.Add(originals[i], runs->calls[i]);
+    kernel.AddError(same_bytes[i], runs->calls[i]);
+    total.AddError(originals[i], runs->calls[i]);
     const Result<NeedleView> view = LookAtNeedle(device, captures[i], format);
     if (!view.ok()) return view.status();
     result.needle_mass += view->needle / static_cast<double>(captures.size());
@@ -142,13 +118,15 @@ Effort QuickEffort() {
   return effort;
 }
 
-CaptureFacts Describe(std::span<const Capture> captures) {
+CaptureFacts Describe(std::span<const Capture> captures, const Effort& effort) {
   const Capture& first = captures.front();
   CaptureFacts facts;
   facts.model = first.model;
   facts.text = first.text;
   facts.context = first.tokens();
   facts.queries = first.queries();
+  facts.judged_queries =
+      effort.reference_rows > 0 ? std::min(effort.reference_rows, facts.queries) : facts.queries;
   facts.q_heads = static_cast<int>(first.q_heads());
   facts.kv_heads = static_cast<int>(first.kv_heads());
   facts.head_dim = static_cast<int>(first.head_dim());

@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstring>
+#include <limits>
 #include <utility>
 
 #include "kvilt/attention.h"
@@ -131,7 +131,15 @@ double PagedCache::scale_bytes_per_token() const {
 float GlobalFor(DType dtype, const TensorView& values) {
   if (!IsQuantized(dtype)) return 1;
   const float largest = LargestMagnitude(values);
-  if (dtype == DType::kNVFP4) return largest > 0 ? largest / kNvfp4Range : 1;
+  if (dtype == DType::kNVFP4) {
+    if (!(largest > 0)) return 1;
+    // The quotient may be rounded down, and the largest block would count as saturated.
+    float global = largest / kNvfp4Range;
+    while (largest / (6 * global) > kLargestE4M3) {
+      global = std::nextafter(global, std::numeric_limits<float>::infinity());
+    }
+    return global;
+  }
   const float range = dtype == DType::kE4M3 ? kLargestE4M3 : kLargestE5M2;
   return largest > range ? largest / range : 1;
 }

@@ -14,15 +14,15 @@ namespace kvilt::cli::demo {
 
 struct Effort {
   std::int64_t min_runs = 5;
-  double seconds = 0.2;              // Per timing.
-  std::int64_t reference_rows = 64;  // Query rows that float64 judges; evenly spaced.
+  double seconds = 0.2;             // Per timing.
+  std::int64_t reference_rows = 0;  // Query rows that float64 judges, evenly spaced; 0 = all.
   std::vector<std::int64_t> contexts = {2048, 8192, 32768, 131072};
 };
 Effort QuickEffort();
 
 using Stage = std::function<void(std::string_view)>;
 
-CaptureFacts Describe(std::span<const Capture> captures);
+CaptureFacts Describe(std::span<const Capture> captures, const Effort& effort);
 
 // (a) Every format over every layer.
 Result<std::vector<FormatResult>> RunFormats(const Device& device,

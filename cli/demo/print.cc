@@ -20,7 +20,7 @@ std::string Formats(const DemoResults& r) {
   for (const FormatResult& f : r.formats) {
     table.Add({f.name, fmt::format("{:.0f}", f.bytes_per_token()),
                fmt::format("{:.2f}x", most / f.bytes_per_token()), HumanError(f.kernel_error),
-               HumanError(f.quantization_error), Percent(f.needle_mass), HumanTime(f.us)});
+               HumanNumber(f.quantization_error), Percent(f.needle_mass), HumanTime(f.us)});
   }
   const CaptureFacts& c = r.capture;
   return Heading(fmt::format("The same attention from caches in {} formats", r.formats.size())) +
@@ -30,29 +30,31 @@ std::string Formats(const DemoResults& r) {
              "  bytes/token   K and V of one token and layer, scales included\n"
              "  kernel error  against float64 on the same bytes: what the kernel gets wrong\n"
              "  total error   against float64 on the original: that and what the format lost\n"
-             "  needle mass   attention on one distant key; {} in float64 on the original\n"
+             "  needle mass   a query's attention on one distant key; {} in float64 on the "
+             "original\n"
              "  time          one layer, {} queries over {} tokens, RoPE and causal mask inside\n",
              Percent(c.needle_mass), c.queries, c.context);
 }
 
 std::string Decode(const DemoResults& r) {
   Table table({"context", "split off", "split auto", "gain", "items off", "items auto", "splits",
-               "ns/token", "difference"});
+               "ns/token", "error", "difference"});
   for (const ContextResult& c : r.decode.contexts) {
     table.Add({HumanTokens(c.tokens), HumanTime(c.off_us), HumanTime(c.auto_us),
                fmt::format("{:.2f}x", c.off_us / c.auto_us), fmt::format("{}", c.items_off),
                fmt::format("{}", c.items), fmt::format("{}", c.max_splits),
                HumanNumber(c.auto_us * 1e3 / static_cast<double>(c.tokens) / r.capture.kv_heads),
-               HumanError(c.agreement)});
+               HumanError(c.error), HumanError(c.difference)});
   }
   return Heading(fmt::format("One decode step, {} cache, {} thread{}", r.decode.format, r.threads,
                              r.threads == 1 ? "" : "s")) +
          table.Render() +
          "\n"
          "  splits        parts that the keys of one row are cut into, with split auto\n"
-         "  gain          from threads that idle without a split: on one thread there is none\n"
+         "  gain          from threads that idle without a split, so it grows with their number\n"
          "  ns/token      per KV token and KV head, split auto\n"
-         "  difference    relative L2 between both results: order of f32 additions only\n";
+         "  error         split auto against float64 on the same bytes\n"
+         "  difference    between both results: the order of f32 additions\n";
 }
 
 std::string Fork(const DemoResults& r) {

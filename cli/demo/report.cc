@@ -27,7 +27,8 @@ std::string Excerpt(const std::string& text) {
     if (!space) line += c;
     if (space && !line.empty() && line.back() != ' ') line += ' ';
   }
-  return "... " + line + " ...";
+  while (!line.empty() && line.back() == ' ') line.pop_back();
+  return "\u2026" + line + "\u2026";
 }
 
 std::string Css(std::size_t i) { return fmt::format("c{}", i % 5); }
@@ -71,7 +72,7 @@ void Opening(Page& page, const DemoResults& r) {
                    r.formats.front().bytes_per_token())},
       {HumanError(worst_kernel),
        fmt::format("largest error of the kernel itself; what {} loses is {}", small.name,
-                   HumanError(small.quantization_error))},
+                   HumanNumber(small.quantization_error))},
       {Percent(small.needle_mass),
        fmt::format("of a query's attention still on its needle with {}; {} on the original",
                    small.name, Percent(capture.needle_mass))}};
@@ -89,7 +90,7 @@ void FormatTable(Page& page, const DemoResults& r) {
   for (const FormatResult& f : r.formats) {
     rows.push_back({f.name, fmt::format("{:.0f}", f.bytes_per_token()),
                     fmt::format("{:.2f}x", Shrink(r, f)), HumanError(f.kernel_error),
-                    HumanError(f.quantization_error), Percent(f.needle_mass), HumanTime(f.us)});
+                    HumanNumber(f.quantization_error), Percent(f.needle_mass), HumanTime(f.us)});
   }
   page.Table(
       {"cache", "bytes / token", "smaller", "kernel error", "total error", "needle mass", "time"},
@@ -97,8 +98,9 @@ void FormatTable(Page& page, const DemoResults& r) {
   page.Paragraph(fmt::format(
       "Bytes: K and V of one token and layer, scales included. Errors: ||out - ref|| / ||sum p "
       "|v|||, "
-      "over every query, head and layer. Needle mass: attention on the needle key; float64 on the "
-      "original gives {}. Time: one layer, {} queries.",
+      "over rows, heads and layers together. Needle mass: what the needle's query puts on its key, "
+      "mean of the layers; float64 on the original gives {}, and lost precision can move it either "
+      "way. Time: one layer, {} queries.",
       Percent(r.capture.needle_mass), r.capture.queries));
 }
 
@@ -118,9 +120,9 @@ void Accuracy(Page& page, const DemoResults& r) {
   page.Figure(
       report::DumbbellPlot("Kernel error and total error per format", rows,
                            {"kernel alone", "kernel and format", "relative L2 error (log)"}),
-      fmt::format("Every query row, head and layer of the capture; RoPE inside the kernel, "
-                  "causal mask, f32 output. Path: {}.",
-                  r.path));
+      fmt::format("{} of {} query rows, every head and layer of the capture; RoPE inside the "
+                  "kernel, causal mask, f32 output. Path: {}.",
+                  r.capture.judged_queries, r.capture.queries, r.path));
   FormatTable(page, r);
 }
 
@@ -177,10 +179,10 @@ void Decode(Page& page, const DemoResults& r) {
   const ContextResult& last = r.decode.contexts.back();
   page.Section("Decode time as the context grows");
   page.Paragraph(fmt::format(
-      "One query token over the capture tiled to {}, {} cache, {}. With split off a row's keys "
-      "stay "
-      "in one work item; auto cuts them so that every thread has work. The gain cannot exceed the "
-      "number of threads that would idle without it.",
+      "One query token over the capture tiled to {}, {} cache, {}. With split off the keys of "
+      "a row stay together, so only KV heads can be shared out; auto cuts the keys too. The gain "
+      "comes "
+      "from threads that would idle, so it grows with their number.",
       HumanTokens(last.tokens), r.decode.format, Threads(r.threads)));
   report::Curve off{"split off", "c1", true, {}}, automatic{"split auto", "c2", false, {}};
   std::vector<std::vector<std::string>> rows;
@@ -192,13 +194,17 @@ void Decode(Page& page, const DemoResults& r) {
                     fmt::format("{}", c.items), fmt::format("{}", c.max_splits),
                     fmt::format("{:.2f}", c.auto_us * 1e3 / static_cast<double>(c.tokens) /
                                               r.capture.kv_heads),
-                    HumanError(c.agreement)});
+                    HumanError(c.error), HumanError(c.difference)});
   }
   page.Figure(report::TimePlot("Decode time over context", {off, automatic}),
               "Median of repeated calls, merge included; both axes logarithmic.");
-  page.Table({"context", "split off", "split auto", "gain", "items off", "items auto",
-              "splits of a row", "ns / token / KV head", "difference"},
+  page.Table({"context", "split off", "split auto", "gain", "items off", "items auto", "splits",
+              "ns / token", "error", "difference"},
              rows);
+  page.Paragraph(
+      "Splits: parts of a row's keys with auto. ns / token: per KV token and KV head, auto. Error: "
+      "auto against float64 on the same bytes. Difference: between both results, from the order of "
+      "f32 additions.");
 }
 
 void Plans(Page& page, const DemoResults& r) {

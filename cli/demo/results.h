@@ -48,6 +48,7 @@ struct CaptureFacts {
   std::vector<int> layers;
   std::int64_t context = 0;
   std::int64_t queries = 0;
+  std::int64_t judged_queries = 0;  // By float64, of each layer; evenly spaced.
   int q_heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
@@ -62,7 +63,8 @@ struct ContextResult {
   std::int64_t items_off = 0;
   std::int64_t items = 0;
   std::int64_t max_splits = 0;
-  double agreement = 0;  // Relative L2 between the two results.
+  double error = 0;       // Of split auto against float64 on the same bytes.
+  double difference = 0;  // Between the two, relative to the same magnitude.
 };
 struct DecodeResult {
   std::string format;

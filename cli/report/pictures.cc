@@ -116,9 +116,9 @@ std::string PagePicture(std::string_view title, const std::vector<PageRow>& rows
   constexpr double kTop = 44, kRow = 34, kCell = 44, kHidden = 150;
   Svg svg(kWidth, kTop + kRow * static_cast<double>(rows.size()) + 16, title);
   constexpr const char* kCss[] = {"page-shared", "page-copied", "page-own"};
-  constexpr const char* kNames[] = {"shared", "copied on write", "new"};
+  constexpr const char* kNames[] = {"shared", "copied on write", "its own"};
   for (std::size_t kind = 0; kind < 3; ++kind) {
-    const double left = kLeft + 140 * static_cast<double>(kind);
+    const double left = kLeft + 165 * static_cast<double>(kind);
     svg.Rect(left, 8, 22, 14, kCss[kind], {}, 3);
     svg.Text({left + 30, 19}, kNames[kind], "note");
   }

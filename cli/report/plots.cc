@@ -53,12 +53,13 @@ std::string DumbbellPlot(std::string_view title, const std::vector<DumbbellRow>&
       named = true;
     }
     if (row.low > 0) {
-      svg.Circle({x(row.low), y}, 5.5, "hollow " + row.css, names.low + ": " + HumanError(row.low));
-      svg.Text({x(row.low) - 12, y + 4}, HumanError(row.low), "value", Anchor::kEnd);
+      svg.Circle({x(row.low), y}, 5.5, "hollow " + row.css,
+                 names.low + ": " + HumanNumber(row.low));
+      svg.Text({x(row.low) - 12, y + 4}, HumanNumber(row.low), "value", Anchor::kEnd);
     }
     if (row.high > 0) {
-      svg.Circle({x(row.high), y}, 6, "mark " + row.css, names.high + ": " + HumanError(row.high));
-      svg.Text({x(row.high) + 12, y + 4}, HumanError(row.high), "value");
+      svg.Circle({x(row.high), y}, 6, "mark " + row.css, names.high + ": " + HumanNumber(row.high));
+      svg.Text({x(row.high) + 12, y + 4}, HumanNumber(row.high), "value");
     }
   }
   return svg.Finish();
@@ -122,7 +123,7 @@ std::string ScatterPlot(std::string_view title, const std::vector<ScatterPoint>&
     svg.Line({at.x, at.y}, {label.x + 20, label.y - 4}, "leader");
     svg.Text({label.x + 24, label.y}, point.label, "label " + point.css);
     svg.Circle(at, 7, "mark " + point.css,
-               fmt::format("{}: {:g}, {}", point.label, point.x, HumanError(point.y)));
+               fmt::format("{}: {:g}, {}", point.label, point.x, HumanNumber(point.y)));
   }
   return svg.Finish();
 }

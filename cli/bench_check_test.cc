@@ -45,6 +45,7 @@ TEST(CheckSample, SeesDamageInTheHeadsItKeeps) {
   for (const char* text :
        {"decode kv=64 heads=6/3 d=64 kv_dtype=nvfp4 out=f32 alibi=bottom_right sink=1",
         "decode kv=64 heads=6/3 d=64 kv_dtype=e4m3 layout=nhd out=f32",
+        "decode kv=64 heads=6/3 d=64 kv_dtype=nvfp4 global=1,0.5,0.0625 out=f32",
         "decode kv=64 heads=6/3 d=64 cache=ragged out=f32"}) {
     const auto parsed = core::ParseProblem(text);
     ASSERT_TRUE(parsed.ok()) << parsed.status().message();

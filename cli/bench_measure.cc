@@ -17,7 +17,7 @@
 namespace kvilt::cli {
 namespace {
 
-constexpr std::int64_t kMaxInputSets = 64;
+constexpr std::int64_t kMaxInputSets = 512;
 constexpr std::int64_t kMinRuns = 5;
 constexpr double kCeilingSeconds = 0.2;
 

@@ -142,6 +142,7 @@ std::string Table::Render(int indent) const {
     return text + "\n";
   };
   std::vector<std::string> rule;
+  rule.reserve(widths.size());
   for (std::size_t width : widths) rule.emplace_back(width, '-');
   std::string text = line(header_) + line(rule);
   for (const auto& row : rows_) text += line(row);

@@ -53,7 +53,7 @@ void AddStoreOptions(CLI::App& command, RunArgs& args) {
       .add_flag("--four-over-six", store.four_over_six,
                 "NVFP4: also try amax / 4 per block, keep the better")
       ->group("Storing K and V")
-      ->each([&args](const std::string&) { args.store.given.push_back("--four-over-six"); });
+      ->each([&args](const std::string&) { args.store.given.emplace_back("--four-over-six"); });
   command
       .add_option("--save-cache", store.save_cache,
                   "Also write the stored cache to this file (one --cache or --k/--v)")

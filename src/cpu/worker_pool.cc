@@ -57,7 +57,8 @@ WorkerPool::WorkerPool(int threads) : threads_(threads), fork_count_(ForkCount()
 WorkerPool::~WorkerPool() {
   if (fork_count_ != ForkCount()) {
     // These threads exist only in the parent: neither joining nor destroying the handles is legal.
-    new std::vector<std::thread>(std::move(workers_));  // NOLINT(bugprone-unused-raii): leaked.
+    // NOLINTNEXTLINE(bugprone-unused-raii, bugprone-unhandled-exception-at-new): leaked on purpose.
+    new std::vector<std::thread>(std::move(workers_));
     return;
   }
   StopWorkers();

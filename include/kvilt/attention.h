@@ -75,7 +75,8 @@ Status LastError(const PreparedPlan& prepared);
 
 // Re-plans in place for a request with other lengths; options, heads, dims and dtypes must be the
 // same. Later Runs follow the new lengths. Not concurrent with Run on the same PreparedPlan.
-Status UpdatePlan(const PreparedPlan& prepared, const AttentionRequest& request, Stream stream = {});
+Status UpdatePlan(const PreparedPlan& prepared, const AttentionRequest& request,
+                  Stream stream = {});
 
 // ---------------------------------------------------------------- merge
 
@@ -99,13 +100,13 @@ Status MergeStates(const Device& device, std::span<const AttentionState> states,
 
 // What the writers met; counts of elements or of 16-element blocks. SEMANTICS section 1.
 struct HealthCounters {
-  std::int64_t nan = 0;               // Elements that were NaN.
-  std::int64_t infinite = 0;          // Elements that were infinite.
+  std::int64_t nan = 0;       // Elements that were NaN.
+  std::int64_t infinite = 0;  // Elements that were infinite.
   // fp8: elements beyond the largest finite value, infinities included. NVFP4: blocks with
   // a / (6 g) > 448 (a / (4 g) where four_over_six kept that candidate).
   std::int64_t saturated = 0;
-  std::int64_t flushed_blocks = 0;    // NVFP4: blocks with a > 0 whose scale became 0.
-  std::int64_t skipped = 0;           // Slots of -1.
+  std::int64_t flushed_blocks = 0;  // NVFP4: blocks with a > 0 whose scale became 0.
+  std::int64_t skipped = 0;         // Slots of -1.
 
   friend bool operator==(const HealthCounters&, const HealthCounters&) = default;
 };
@@ -122,7 +123,7 @@ struct AppendRequest {
   IndexArray token_indptr;  // Host, [batch + 1].
   // By slot instead: token i goes to slot page * page_size + entry (ragged: the row of the total
   // axis); -1 = skip. Any other value out of range, or a slot given twice, is refused.
-  IndexArray slots;  // [n]
+  IndexArray slots;            // [n]
   bool four_over_six = false;  // NVFP4: also try amax / 4 per block, keep the smaller error.
 };
 
@@ -132,8 +133,8 @@ Status AppendKv(const Device& device, const AppendRequest& request,
                 Stream stream = {});
 
 // Gathers the cache's tokens into dense rows: request r's tokens in order, requests one after
-// another; out_k and out_v (each optional) are kF32, kBF16 or kF16 [sum kv_len, kv_heads, head_dim].
-// Exactly RNE_out((code * scale) * global), each product rounded to f32.
+// another; out_k and out_v (each optional) are kF32, kBF16 or kF16 [sum kv_len, kv_heads,
+// head_dim]. Exactly RNE_out((code * scale) * global), each product rounded to f32.
 Status DequantizeKv(const Device& device, const Segment& cache, const TensorView& out_k,
                     const TensorView& out_v, Stream stream = {});
 

@@ -21,14 +21,15 @@ enum class SimdTarget : std::uint8_t {
   kAvx512 = 4,      // F, BW, DQ, VL through Highway.
   kAvx512Bf16 = 5,  // The island of intrinsics: plus VBMI, VNNI and BF16.
 };
-std::string_view Name(SimdTarget target);  // "scalar", "sse4", "neon", "avx2", "avx512", "avx512_bf16"
+std::string_view Name(
+    SimdTarget target);  // "scalar", "sse4", "neon", "avx2", "avx512", "avx512_bf16"
 
 // The limits that planning reads. A plain value: build one by hand, or by SpecFor, for a machine
 // that is not there.
 struct DeviceSpec {
   std::string name = "cpu";  // "cpu", "sm_90", ...
   DeviceKind kind = DeviceKind::kCpu;
-  int slots = 1;             // Worker threads (CPU), or streaming multiprocessors (CUDA).
+  int slots = 1;  // Worker threads (CPU), or streaming multiprocessors (CUDA).
   SimdTarget simd = SimdTarget::kScalar;  // CPU only: the widest body that may run.
   int arch = 0;                           // CUDA only: 80, 90, 121, ...
   std::int64_t l2_bytes = 0;              // Per core (CPU), per device (CUDA).
@@ -61,7 +62,8 @@ struct DeviceOptions {
 class Device {
  public:
   // `name`: "cpu" or "cpu:<target>" with a SIMD target that this machine has.
-  // Errors: kInvalidArgument (unknown name, threads < 0 or > 1024), kUnsupported (not present here).
+  // Errors: kInvalidArgument (unknown name, threads < 0 or > 1024), kUnsupported (not present
+  // here).
   static Result<Device> Open(std::string_view name, DeviceOptions options = {});
 
   const DeviceSpec& spec() const;

@@ -31,14 +31,18 @@ std::optional<DType> ParseDType(std::string_view name);
 constexpr int StorageBytes(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-    case DType::kI32: return 4;
+    case DType::kI32:
+      return 4;
     case DType::kBF16:
-    case DType::kF16: return 2;
-    case DType::kI64: return 8;
+    case DType::kF16:
+      return 2;
+    case DType::kI64:
+      return 8;
     case DType::kE4M3:
     case DType::kE5M2:
     case DType::kNVFP4:
-    case DType::kU8: return 1;
+    case DType::kU8:
+      return 1;
   }
   return 0;
 }

@@ -25,10 +25,10 @@ enum class ScaleLayout : std::uint8_t {
 // Finite and in [2^-100, 2^100]; outside [2^-20, 64] only with `allow_unusual`, because a
 // reciprocal passed by mistake usually lands there.
 struct DecodeScale {
-  float value = 1.0f;               // Used when `array` is null.
-  const float* array = nullptr;     // One multiplier, or one per KV head.
-  std::int64_t array_size = 0;      // 1 or kv_heads when `array` is set.
-  DeviceId device;                  // Where `array` points.
+  float value = 1.0f;            // Used when `array` is null.
+  const float* array = nullptr;  // One multiplier, or one per KV head.
+  std::int64_t array_size = 0;   // 1 or kv_heads when `array` is set.
+  DeviceId device;               // Where `array` points.
   bool allow_unusual = false;
 };
 
@@ -54,11 +54,11 @@ struct CacheSide {
 // (1..page_size; equal indptr means an empty row). Exactly one of the two is given.
 // indptr, kv_len and last_page_len are host arrays; indices may be on the device of the cache.
 struct PageTable {
-  IndexArray indptr;         // [rows + 1], CSR only.
-  IndexArray indices;        // Page ids.
+  IndexArray indptr;            // [rows + 1], CSR only.
+  IndexArray indices;           // Page ids.
   std::int64_t row_stride = 0;  // Padded only: page ids per row, >= pages of the longest row.
-  IndexArray kv_len;         // [rows], tokens.
-  IndexArray last_page_len;  // [rows], tokens in the last page.
+  IndexArray kv_len;            // [rows], tokens.
+  IndexArray last_page_len;     // [rows], tokens in the last page.
 };
 
 struct PagedKv {

@@ -91,12 +91,12 @@ struct OperandSignature {
 
 struct SplitSummary {
   SplitMode mode = SplitMode::kAuto;
-  std::int64_t fixed_rows = 0;   // kFixed only.
-  std::int64_t items = 0;        // Work items.
-  std::int64_t max_splits = 0;   // Of any row; 1 = nothing was split.
-  std::int64_t merged_rows = 0;  // Rows whose result is stitched from several partials.
+  std::int64_t fixed_rows = 0;     // kFixed only.
+  std::int64_t items = 0;          // Work items.
+  std::int64_t max_splits = 0;     // Of any row; 1 = nothing was split.
+  std::int64_t merged_rows = 0;    // Rows whose result is stitched from several partials.
   std::int64_t cascade_items = 0;  // Items that serve several requests with one read.
-  double balance = 0;            // Modelled makespan * slots / total cost; 1 = perfect.
+  double balance = 0;              // Modelled makespan * slots / total cost; 1 = perfect.
   friend bool operator==(const SplitSummary&, const SplitSummary&) = default;
 };
 
@@ -104,7 +104,7 @@ struct SplitSummary {
 struct Plan {
   DeviceSpec spec;
   PlanOptions options;  // As given to MakePlan; UpdatePlan plans with them again.
-  std::string path;  // "cpu/avx512_bf16", "cpu/f32", ...: what will run, never something else.
+  std::string path;     // "cpu/avx512_bf16", "cpu/f32", ...: what will run, never something else.
   Accuracy accuracy = Accuracy::kNormal;
   TileChoice tile;
   std::vector<SmemPart> smem;
@@ -128,7 +128,7 @@ struct Plan {
 
   std::vector<OperandSignature> signature;
   std::uint64_t positions_hash = 0;  // Of q_positions, when a window made the plan read them.
-  std::uint64_t options_hash = 0;  // Of every scalar option; Run refuses a request that differs.
+  std::uint64_t options_hash = 0;    // Of every scalar option; Run refuses a request that differs.
   // The work and merge lists in the form that backends read (src/plan/plan_data.h); its size is the
   // plan-data query.
   std::vector<std::byte> data;
@@ -140,14 +140,14 @@ struct Plan {
 // One split of one request and a range of KV heads, decoded from Plan::data for people and tests.
 struct WorkItemInfo {
   std::int64_t item = 0;
-  std::int64_t request = 0;      // One entry per (item, request): cascade items give several.
-  std::int64_t row_begin = 0;    // Query rows of the request, [begin, end).
+  std::int64_t request = 0;    // One entry per (item, request): cascade items give several.
+  std::int64_t row_begin = 0;  // Query rows of the request, [begin, end).
   std::int64_t row_end = 0;
-  std::int64_t head_begin = 0;   // KV heads, [begin, end).
+  std::int64_t head_begin = 0;  // KV heads, [begin, end).
   std::int64_t head_end = 0;
-  std::int64_t key_begin = 0;    // Keys of the request, [begin, end).
+  std::int64_t key_begin = 0;  // Keys of the request, [begin, end).
   std::int64_t key_end = 0;
-  std::int64_t split = 0;        // Index of the split of this row block, in key order.
+  std::int64_t split = 0;         // Index of the split of this row block, in key order.
   std::int64_t partial_row = -1;  // First row in the workspace; -1 = writes out and lse directly.
   friend bool operator==(const WorkItemInfo&, const WorkItemInfo&) = default;
 };
@@ -159,6 +159,7 @@ struct DescribeOptions {
   bool items = false;  // List every work item.
 };
 std::string Describe(const Plan& plan, DescribeOptions options = {});
-std::string DescribeJson(const Plan& plan, DescribeOptions options = {});  // docs/planner.md: schema
+std::string DescribeJson(const Plan& plan,
+                         DescribeOptions options = {});  // docs/planner.md: schema
 
 }  // namespace kvilt

@@ -63,8 +63,8 @@ struct AttentionRequest {
   // [total_q, q_heads, RowElements(dtype, head_dim_qk)], innermost stride 1.
   // kF32 (CPU), kBF16, kF16, kE4M3, kNVFP4; its decode multiplier is `q_scale`.
   TensorView q;
-  TensorView q_scales;   // kNVFP4 only: kE4M3 [total_q, q_heads, head_dim_qk / 16].
-  IndexArray q_indptr;   // Host, [batch + 1], starts at 0, never decreases, ends at <= total_q.
+  TensorView q_scales;  // kNVFP4 only: kE4M3 [total_q, q_heads, head_dim_qk / 16].
+  IndexArray q_indptr;  // Host, [batch + 1], starts at 0, never decreases, ends at <= total_q.
 
   std::vector<Segment> segments;  // At least one.
 

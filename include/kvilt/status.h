@@ -17,11 +17,12 @@ namespace kvilt {
 
 enum class StatusCode : std::uint8_t {
   kOk = 0,
-  kInvalidArgument = 1,     // The request itself is wrong on every device.
-  kUnsupported = 2,         // Meaningful, but this device, path or build does not do it.
-  kResourceExhausted = 3,   // A pool or workspace is too small; the message says what is needed.
-  kFailedPrecondition = 4,  // The operands do not match the plan, or an object is in the wrong state.
-  kRuntime = 5,             // The device, driver, file system or allocator failed.
+  kInvalidArgument = 1,    // The request itself is wrong on every device.
+  kUnsupported = 2,        // Meaningful, but this device, path or build does not do it.
+  kResourceExhausted = 3,  // A pool or workspace is too small; the message says what is needed.
+  kFailedPrecondition =
+      4,         // The operands do not match the plan, or an object is in the wrong state.
+  kRuntime = 5,  // The device, driver, file system or allocator failed.
 };
 
 // "invalid argument", "unsupported", ...
@@ -71,8 +72,8 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {         // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     if (status_.ok()) Die("Result built from an ok Status without a value");
   }
 

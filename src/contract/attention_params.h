@@ -21,12 +21,12 @@ enum class Format : i32 {
 // "token" is the row of the total axis.
 struct SideParams {
   const u8* data = nullptr;
-  const u8* scales = nullptr;  // e4m3 bytes, kNVFP4 only.
+  const u8* scales = nullptr;     // e4m3 bytes, kNVFP4 only.
   const float* global = nullptr;  // Never null: points to 1.0f when none was given.
   i32 global_per_head = 0;        // 1: global[kv_head], else global[0].
   i32 format = 0;                 // Format
   i32 head_dim = 0;
-  i32 interleaved4 = 0;       // ScaleLayout::kInterleaved4
+  i32 interleaved4 = 0;  // ScaleLayout::kInterleaved4
   i64 page_stride = 0;
   i64 token_stride = 0;
   i64 head_stride = 0;
@@ -80,8 +80,8 @@ struct AttentionParams {
   i32 lse_base_two = 0;
 
   // x = (q . k) * logit_scale (natural units; K's global is applied per KV head on top).
-  float logit_scale = 1.0f;  // sm_scale * q_scale
-  float soft_cap = 0.0f;     // 0 = off
+  float logit_scale = 1.0f;             // sm_scale * q_scale
+  float soft_cap = 0.0f;                // 0 = off
   const float* alibi_slopes = nullptr;  // [q_heads] dense or strided by alibi_stride elements.
   i64 alibi_stride = 1;
   i32 alibi_row_index = 0;  // AlibiOrigin::kRowIndex

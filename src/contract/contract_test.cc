@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+
 #include "src/contract/attention_params.h"
 #include "src/contract/softmax.h"
 #include "src/contract/visibility.h"

@@ -40,9 +40,7 @@ constexpr KeyRange VisibleKeys(const Visibility& v, i64 i, i64 q_len, i64 kv_len
 
 // Bit of a custom mask (row-major [q_len, kv_len]) or tree mask ([q_len, q_len] over the last q_len
 // keys) for row i, key j; `bits` is the request's first byte.
-constexpr bool MaskBit(const u8* bits, i64 index) {
-  return (bits[index >> 3] >> (index & 7)) & 1;
-}
+constexpr bool MaskBit(const u8* bits, i64 index) { return (bits[index >> 3] >> (index & 7)) & 1; }
 constexpr bool MaskAllows(i32 mask, const u8* bits, i64 i, i64 j, i64 q_len, i64 kv_len) {
   if (mask == static_cast<i32>(Mask::kCustom)) return MaskBit(bits, i * kv_len + j);
   if (mask == static_cast<i32>(Mask::kTree)) {

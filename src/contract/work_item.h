@@ -64,7 +64,7 @@ struct RequestInfo {
 
 struct RowBlock {
   i32 request = 0;
-  i32 splits = 0;  // 0: no key is visible to any row; 1: the item writes out and lse itself.
+  i32 splits = 0;     // 0: no key is visible to any row; 1: the item writes out and lse itself.
   i64 row_begin = 0;  // In the request.
   i64 row_count = 0;
   i64 partial_row = -1;  // With splits > 1: first workspace row, see PartialRow.
@@ -109,7 +109,9 @@ struct PartialLayout {
   constexpr i64 StateByteOffset() const {
     return RoundUp<i64>(rows * q_heads * head_dim_vo * 4, 256);
   }
-  constexpr i64 StateIndex(i64 row, i64 head) const { return (row * q_heads + head) * kStateFloats; }
+  constexpr i64 StateIndex(i64 row, i64 head) const {
+    return (row * q_heads + head) * kStateFloats;
+  }
   constexpr i64 Bytes() const {
     return rows == 0 ? 0 : RoundUp<i64>(StateByteOffset() + rows * q_heads * kStateFloats * 4, 256);
   }

@@ -13,13 +13,13 @@ namespace kvilt::core {
 
 }  // namespace kvilt::core
 
-#define KVILT_CHECK(condition)                                               \
-  do {                                                                       \
+#define KVILT_CHECK(condition)                                                    \
+  do {                                                                            \
     if (!(condition)) ::kvilt::core::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
 // Returns the Status of an expression from the enclosing function when it is not ok.
-#define KVILT_RETURN_IF_ERROR(expression)                          \
-  do {                                                             \
+#define KVILT_RETURN_IF_ERROR(expression)                                                     \
+  do {                                                                                        \
     if (::kvilt::Status kvilt_error_ = (expression); !kvilt_error_.ok()) return kvilt_error_; \
   } while (false)

@@ -223,7 +223,8 @@ Status CheckNoSelfOverlap(const TensorView& tensor, FieldPath field) {
   for (int dim = 0; dim < tensor.rank; ++dim) {
     if (tensor.shape[dim] <= 1) continue;
     int at = count++;
-    for (; at > 0 && tensor.stride[dims[at - 1]] > tensor.stride[dim]; --at) dims[at] = dims[at - 1];
+    for (; at > 0 && tensor.stride[dims[at - 1]] > tensor.stride[dim]; --at)
+      dims[at] = dims[at - 1];
     dims[at] = dim;
   }
   std::int64_t covered = 1;

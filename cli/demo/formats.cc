@@ -39,11 +39,13 @@ AttentionRequest Original(const Capture& capture) {
 // Float64 on all requests at once; the kernels are idle meanwhile, so threads are free.
 std::vector<oracle::Reference> Judge(const std::vector<Call>& calls, std::int64_t rows) {
   std::vector<std::future<oracle::Reference>> futures;
+  futures.reserve(calls.size());
   for (const Call& call : calls) {
     futures.push_back(std::async(
         std::launch::async, [&call, rows] { return oracle::Attention(call.request(), rows); }));
   }
   std::vector<oracle::Reference> references;
+  references.reserve(futures.size());
   for (auto& future : futures) references.push_back(future.get());
   return references;
 }

@@ -40,7 +40,7 @@ RequestBuilder::RequestBuilder(const RequestOptions& options) {
 void* RequestBuilder::Address(std::int64_t bytes) {
   const std::uintptr_t at = next_;
   next_ += (static_cast<std::uintptr_t>(bytes) / 256 + 1) * 256;
-  return reinterpret_cast<void*>(at);
+  return reinterpret_cast<void*>(at);  // NOLINT(performance-no-int-to-ptr): never read.
 }
 
 IndexArray RequestBuilder::Array(std::vector<std::int64_t> values) {

@@ -198,6 +198,29 @@ TEST(AttentionFormats, P19_no_growth_of_the_error_with_kv) {
   }
 }
 
+// Terms that are all alike round the same way every time: the worst case of a running f32 sum. In
+// one item, and in 8192 partials. All weights are 1, so that nothing but sums can be off.
+TEST(AttentionFormats, P19_a_long_sum_of_like_terms_does_not_drift) {
+  for (const BodyUnderTest& body : BodiesUnderTest()) {
+    if (body.target == SimdTarget::kScalar || body.target == SimdTarget::kSse4) continue;
+    for (const i64 split_rows : {0, 16}) {
+      AttentionOptions options = Basic(Format::kBF16, Format::kBF16, 131072);
+      options.q_len = {1};
+      options.q_heads = options.kv_heads = 1;
+      options.dim_qk = 16;
+      options.dim_vo = 16;
+      options.q_value = [](i64, int, int) { return 0.0f; };
+      options.v_value = [](i64, int, int dim) { return 1.0f + 0x1p-7f * static_cast<float>(dim); };
+      options.split_rows = split_rows;
+      options.path = body.path;
+      options.accuracy = body.accuracy;
+      AttentionFixture fixture(options);
+      ASSERT_TRUE(fixture.Run(body.target).ok());
+      EXPECT_LE(fixture.Error(), 1e-5) << Name(body.target) << ", splits of " << split_rows;
+    }
+  }
+}
+
 TEST(AttentionFormats, PrefillWithManyRowsAndBlocks) {
   for (const BodyUnderTest& body : BodiesUnderTest()) {
     AttentionOptions options = Basic(Format::kNVFP4, Format::kNVFP4, 200);

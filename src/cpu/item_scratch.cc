@@ -10,7 +10,7 @@ i64 Carve(const Launch& launch, const ItemSize& size, std::byte* base, ItemScrat
   const BodyConfig& config = launch.config;
   const AttentionBody& body = *launch.body;
   const i64 states = StateCount(launch, size);
-  const i64 totals = size.segments ? states : 0;
+  const i64 totals = size.folds ? states : 0;
   const i64 pairs = launch.rope == nullptr ? 0 : launch.rope->pairs();
   Carver carver(base);
   s.key_tile = carver.Take<std::byte>(body.key_tile_bytes(config));
@@ -41,7 +41,8 @@ ItemSize SizeOf(const Launch& launch, const contract::WorkItem& item, i64 span_b
   ItemSize size;
   size.rows = CountRows(*launch.plan, span_begin, span_count);
   size.head_count = item.head_count;
-  size.segments = launch.params->segment_count > 1;
+  size.folds = launch.params->segment_count > 1 ||
+               contract::RoundDown(item.key_begin, kFoldKeys) + kFoldKeys < item.key_end;
   return size;
 }
 

@@ -41,7 +41,7 @@ class Walk {
   void Run() {
     PrepareQueries();
     ResetStates(s_.outputs, s_.states, body_.output_row_floats(launch_.config));
-    if (size_.segments) {
+    if (size_.folds) {
       ResetStates(s_.total_outputs, s_.total_states, launch_.config.head_dim_vo);
     }
     // All rows of the walk agree on where the segments of these keys begin.
@@ -140,8 +140,8 @@ class Walk {
       RunTile(segment, s_.ring[slot], request, key, stop, ahead);
       slot = (slot + 1) % kRing;
       key = stop;
+      if (size_.folds && (key == end || key % kFoldKeys == 0)) Fold(segment);
     }
-    if (size_.segments) FoldSegment(segment);
   }
 
   void RunTile(const SegmentParams& segment, const TileRows& tile, i64 request, i64 begin, i64 end,
@@ -293,8 +293,9 @@ class Walk {
     for (int i = 0; i < launch_.config.head_dim_vo; ++i) natural[i] *= global;
   }
 
-  // Merges the states into the totals and empties them: the next segment has another V global.
-  void FoldSegment(const SegmentParams& segment) {
+  // Merges the states into the totals and empties them: the next segment has another V global, and
+  // long sums drift (kFoldKeys).
+  void Fold(const SegmentParams& segment) {
     const int dim = launch_.config.head_dim_vo;
     for (i64 h = 0; h < size_.head_count; ++h) {
       for (i64 i = StateIndex(h, 0, 0); i < StateIndex(h + 1, 0, 0); ++i) {
@@ -327,9 +328,9 @@ class Walk {
 
   RowState FinalState(i64 head, i64 state) {
     RowState result;
-    const float* values = size_.segments ? s_.total_states : s_.states;
+    const float* values = size_.folds ? s_.total_states : s_.states;
     std::memcpy(result.values, values + state * contract::kStateFloats, sizeof(result.values));
-    if (size_.segments) {
+    if (size_.folds) {
       result.output = s_.total_outputs + state * launch_.config.head_dim_vo;
     } else {
       Natural(params_.segments[0].v, head, state, s_.natural);

@@ -105,9 +105,14 @@ void WritePartial(const Launch& launch, i64 partial_row, i64 head, const RowStat
 
 namespace {
 
-// The merged state of one row and head over all splits of its block.
+// Partials are summed in groups of so many, then the groups, so that thousands of splits do not
+// drift (kFoldKeys in item_scratch.h).
+constexpr int kMergeGroup = 64;
+
+// The merged state of one row and head over all splits of its block. `output` and `group`:
+// [head_dim_vo] each.
 RowState MergeSplits(const Launch& launch, const contract::RowBlock& block, i64 row, i64 head,
-                     float* output) {
+                     float* output, float* group) {
   const contract::PartialLayout layout = launch.plan->partials();
   const float* outputs = reinterpret_cast<const float*>(launch.workspace);
   const float* states = reinterpret_cast<const float*>(launch.workspace + layout.StateByteOffset());
@@ -119,17 +124,26 @@ RowState MergeSplits(const Launch& launch, const contract::RowBlock& block, i64 
     reference = contract::Max(reference,
                               states[layout.StateIndex(partial, head) + contract::kStateReference]);
   }
+  double weight = 0;
+  double sum = 0;
   std::memset(output, 0, static_cast<std::size_t>(dim) * sizeof(float));
-  for (int split = 0; split < block.splits; ++split) {
-    const i64 partial = PartialRow(block, split, row);
-    const float* state = states + layout.StateIndex(partial, head);
-    if (state[contract::kStateSum] == 0.0f) continue;  // Saw nothing.
-    const float factor = contract::MoveFactor(state[contract::kStateReference], reference);
-    const float* source = outputs + layout.OutIndex(partial, head);
-    merged.values[contract::kStateWeight] += state[contract::kStateWeight] * factor;
-    merged.values[contract::kStateSum] += state[contract::kStateSum] * factor;
-    for (int i = 0; i < dim; ++i) output[i] += source[i] * factor;
+  for (int begin = 0; begin < block.splits; begin += kMergeGroup) {
+    const int end = contract::Min(begin + kMergeGroup, block.splits);
+    std::memset(group, 0, static_cast<std::size_t>(dim) * sizeof(float));
+    for (int split = begin; split < end; ++split) {
+      const i64 partial = PartialRow(block, split, row);
+      const float* state = states + layout.StateIndex(partial, head);
+      if (state[contract::kStateSum] == 0.0f) continue;  // Saw nothing.
+      const float factor = contract::MoveFactor(state[contract::kStateReference], reference);
+      const float* source = outputs + layout.OutIndex(partial, head);
+      weight += double{state[contract::kStateWeight]} * double{factor};
+      sum += double{state[contract::kStateSum]} * double{factor};
+      for (int i = 0; i < dim; ++i) group[i] += source[i] * factor;
+    }
+    for (int i = 0; i < dim; ++i) output[i] += group[i];
   }
+  merged.values[contract::kStateWeight] = static_cast<float>(weight);
+  merged.values[contract::kStateSum] = static_cast<float>(sum);
   return merged;
 }
 
@@ -139,13 +153,14 @@ void RunMerge(const Launch& launch, const contract::MergeItem& merge, float* scr
   const contract::RowBlock& block = launch.plan->blocks[static_cast<std::size_t>(merge.block)];
   const contract::RequestInfo& request =
       launch.plan->requests[static_cast<std::size_t>(block.request)];
-  float* zeros = scratch + launch.config.head_dim_vo;
+  float* second = scratch + launch.config.head_dim_vo;
   for (i64 row = merge.row_begin; row < merge.row_begin + merge.row_count; ++row) {
     const i64 q_row = request.q_row_begin + block.row_begin + row;
     for (int head = 0; head < launch.plan->header->q_heads; ++head) {
-      const RowState state =
-          block.splits == 0 ? EmptyState(scratch) : MergeSplits(launch, block, row, head, scratch);
-      WriteResult(launch, q_row, head, state, zeros);
+      const RowState state = block.splits == 0
+                                 ? EmptyState(scratch)
+                                 : MergeSplits(launch, block, row, head, scratch, second);
+      WriteResult(launch, q_row, head, state, second);
     }
   }
 }

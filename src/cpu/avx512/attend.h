@@ -221,18 +221,16 @@ inline float SoftmaxRow(float scale, u64 visible, const float* scores, float* st
   return move;
 }
 
-// outputs[r][column ..] = itself * factor + sum over token pairs of P . V
+// outputs[r][column ..] = itself * factor + sum over token pairs of P . V, the sum from zero: an
+// output takes one rounding per tile, not one per pair (kFoldKeys in item_scratch.h).
 template <int kRows, int kColumns, bool kNearExact>
 inline void AddValues(RowBlock<kRows>& block, const u32* values, int padded, int column,
                       int pair_begin, int pair_end) {
   __m512 sums[kRows][kColumns];
   KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {
-    const __m512 factor = _mm512_set1_ps(block.factors[r]);
     KVILT_UNROLL
-    for (int c = 0; c < kColumns; ++c) {
-      sums[r][c] = _mm512_mul_ps(factor, _mm512_load_ps(block.outputs[r] + column + 16 * c));
-    }
+    for (int c = 0; c < kColumns; ++c) sums[r][c] = _mm512_setzero_ps();
   }
   for (int pair = pair_begin; pair < pair_end; ++pair) {
     __m512bh v[kColumns];
@@ -254,9 +252,11 @@ inline void AddValues(RowBlock<kRows>& block, const u32* values, int padded, int
   }
   KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    const __m512 factor = _mm512_set1_ps(block.factors[r]);
     KVILT_UNROLL
     for (int c = 0; c < kColumns; ++c) {
-      _mm512_store_ps(block.outputs[r] + column + 16 * c, sums[r][c]);
+      float* const output = block.outputs[r] + column + 16 * c;
+      _mm512_store_ps(output, _mm512_fmadd_ps(factor, _mm512_load_ps(output), sums[r][c]));
     }
   }
 }

@@ -1,4 +1,6 @@
-// output = output * factor + sum_t p[t] * value row t, in f32. Compiled once per Highway target.
+// output = output * factor + sum_t p[t] * value row t, in f32. The tile's own sum begins at zero,
+// so that an output takes one rounding per tile, not one per key (kFoldKeys in item_scratch.h).
+// Compiled once per Highway target.
 #include "hwy/highway.h"
 #include "src/cpu/attention_body.h"
 #include "src/cpu/f32/decode-inl.h"
@@ -25,11 +27,8 @@ HWY_INLINE void AddValues(const float* p, const float* factors, float* const* ou
   VF sums[kRows][kColumns];
   KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {
-    const VF factor = hn::Set(df, factors[r]);
     KVILT_UNROLL
-    for (int c = 0; c < kColumns; ++c) {
-      sums[r][c] = hn::Mul(factor, hn::Load(df, outputs[r] + column + c * lanes));
-    }
+    for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::Zero(df);
   }
   for (int t = key_begin; t < key_end; ++t) {
     VF v[kColumns];
@@ -44,9 +43,11 @@ HWY_INLINE void AddValues(const float* p, const float* factors, float* const* ou
   }
   KVILT_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    const VF factor = hn::Set(df, factors[r]);
     KVILT_UNROLL
     for (int c = 0; c < kColumns; ++c) {
-      hn::Store(sums[r][c], df, outputs[r] + column + c * lanes);
+      float* const output = outputs[r] + column + c * lanes;
+      hn::Store(hn::MulAdd(factor, hn::Load(df, output), sums[r][c]), df, output);
     }
   }
 }

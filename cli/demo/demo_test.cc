@@ -82,8 +82,8 @@ TEST_F(Demo, TheOneHotCacheShowsAllTheMassAndTheNeedle) {
 TEST_F(Demo, DecodeAgreesWhateverTheSplit) {
   const auto result = RunDecode(OpenCpu(), captures().front(), QuickEffort(), Silent);
   ASSERT_TRUE(result.ok()) << result.status().message();
-  ASSERT_EQ(result->contexts.size(), 2u);
-  EXPECT_EQ(result->contexts[1].tokens, 8192);
+  ASSERT_EQ(result->contexts.size(), 3u);
+  EXPECT_EQ(result->contexts[2].tokens, 131072);
   for (const ContextResult& context : result->contexts) {
     EXPECT_LE(context.difference, 1e-5);  // SEMANTICS section 4.
     EXPECT_LE(context.error, 2.5e-3);

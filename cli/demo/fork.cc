@@ -9,6 +9,7 @@
 #include "cli/demo/call.h"
 #include "cli/demo/paged_caches.h"
 #include "cli/demo/parts.h"
+#include "cli/kv_global.h"
 #include "src/core/check.h"
 
 namespace kvilt::cli::demo {
@@ -32,8 +33,8 @@ Result<Nvfp4Store> MakeStore(const Capture& capture, std::int64_t pages) {
   shape.kv_heads = capture.kv_heads();
   shape.head_dim_k = shape.head_dim_v = capture.head_dim();
   shape.k_dtype = shape.v_dtype = DType::kNVFP4;
-  shape.k_global = GlobalFor(shape.k_dtype, capture.k());
-  shape.v_global = GlobalFor(shape.v_dtype, capture.v());
+  shape.k_global = GlobalFor(shape.k_dtype, LargestMagnitude(capture.k()));
+  shape.v_global = GlobalFor(shape.v_dtype, LargestMagnitude(capture.v()));
   Result<PagedCache> cache = PagedCache::Create(shape);
   if (!cache.ok()) return cache.status();
   Result<PagePool> pool = PagePool::Create(pages, kPageSize);

@@ -82,7 +82,7 @@ Result<FormatResult> RunFormat(const Device& device, std::span<const Capture> ca
   FormatResult result;
   result.name = format.name;
   result.note = format.note;
-  result.path = runs->calls.front().plan().path;
+  result.path = runs->calls.front().plan().path();
   result.data_bytes_per_token = runs->contexts.front().data_bytes_per_token();
   result.scale_bytes_per_token = runs->contexts.front().scale_bytes_per_token();
   for (const StoredContext& context : runs->contexts) {
@@ -116,7 +116,7 @@ Effort QuickEffort() {
   effort.min_runs = 3;
   effort.seconds = 0;
   effort.reference_rows = 8;
-  effort.contexts = {2048, 8192};
+  effort.contexts = {2048, 8192, 131072};
   return effort;
 }
 

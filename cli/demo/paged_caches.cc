@@ -7,32 +7,18 @@
 #include <limits>
 #include <utility>
 
+#include "cli/kv_global.h"
 #include "kvilt/attention.h"
 #include "src/core/check.h"
 
 namespace kvilt::cli::demo {
 namespace {
 
-constexpr float kLargestE4M3 = 448, kLargestE5M2 = 57344, kNvfp4Range = 6 * 448;
-
 float LoadBf16OrF32(const TensorView& view, std::int64_t offset) {
   if (view.dtype == DType::kF32) return static_cast<const float*>(view.data)[offset];
   KVILT_CHECK(view.dtype == DType::kBF16);
   const std::uint16_t bits = static_cast<const std::uint16_t*>(view.data)[offset];
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
-
-float LargestMagnitude(const TensorView& values) {
-  float largest = 0;
-  for (std::int64_t t = 0; t < values.shape[0]; ++t) {
-    for (std::int64_t h = 0; h < values.shape[1]; ++h) {
-      const std::int64_t row = t * values.stride[0] + h * values.stride[1];
-      for (std::int64_t d = 0; d < values.shape[2]; ++d) {
-        largest = std::max(largest, std::fabs(LoadBf16OrF32(values, row + d)));
-      }
-    }
-  }
-  return largest;
 }
 
 std::int64_t DataBytes(const CacheShape& s, DType dtype, std::int64_t head_dim) {
@@ -128,20 +114,17 @@ double PagedCache::scale_bytes_per_token() const {
          static_cast<double>(shape_.pages * shape_.page_size);
 }
 
-float GlobalFor(DType dtype, const TensorView& values) {
-  if (!IsQuantized(dtype)) return 1;
-  const float largest = LargestMagnitude(values);
-  if (dtype == DType::kNVFP4) {
-    if (!(largest > 0)) return 1;
-    // The quotient may be rounded down, and the largest block would count as saturated.
-    float global = largest / kNvfp4Range;
-    while (largest / (6 * global) > kLargestE4M3) {
-      global = std::nextafter(global, std::numeric_limits<float>::infinity());
+float LargestMagnitude(const TensorView& values) {
+  float largest = 0;
+  for (std::int64_t t = 0; t < values.shape[0]; ++t) {
+    for (std::int64_t h = 0; h < values.shape[1]; ++h) {
+      const std::int64_t row = t * values.stride[0] + h * values.stride[1];
+      for (std::int64_t d = 0; d < values.shape[2]; ++d) {
+        largest = std::max(largest, std::fabs(LoadBf16OrF32(values, row + d)));
+      }
     }
-    return global;
   }
-  const float range = dtype == DType::kE4M3 ? kLargestE4M3 : kLargestE5M2;
-  return largest > range ? largest / range : 1;
+  return largest;
 }
 
 TensorView Tokens(const TensorView& values, std::int64_t begin, std::int64_t count) {
@@ -190,8 +173,8 @@ Result<StoredContext> Store(const Device& device, const Format& format, const Te
     shape.head_dim_v = v.shape[2];
     shape.k_dtype = part.k_dtype;
     shape.v_dtype = part.v_dtype;
-    shape.k_global = GlobalFor(part.k_dtype, part_k);
-    shape.v_global = GlobalFor(part.v_dtype, part_v);
+    shape.k_global = GlobalFor(part.k_dtype, LargestMagnitude(part_k));
+    shape.v_global = GlobalFor(part.v_dtype, LargestMagnitude(part_v));
     Result<PagedCache> cache = PagedCache::Create(shape);
     if (!cache.ok()) return cache.status();
     Result<PagePool> pool = PagePool::Create(shape.pages, page_size);

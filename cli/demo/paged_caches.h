@@ -42,9 +42,8 @@ class PagedCache {
   core::AlignedMemory memory_[4];  // K data, K scales, V data, V scales.
 };
 
-// The multiplier that gives `dtype` its best range on a bf16 or f32 [tokens, heads, dim] tensor:
-// amax / 2688 for NVFP4, amax / largest for fp8 when values would be clipped otherwise, else 1.
-float GlobalFor(DType dtype, const TensorView& values);
+// Of a bf16 or f32 [tokens, heads, dim] tensor.
+float LargestMagnitude(const TensorView& values);
 
 // Rows [begin, begin + count) of a [tokens, heads, dim] view.
 TensorView Tokens(const TensorView& values, std::int64_t begin, std::int64_t count);

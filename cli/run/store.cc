@@ -9,34 +9,11 @@
 #include "cli/inspect/cache_rows.h"
 #include "cli/inspect/side_stats.h"
 #include "cli/inspect/side_view.h"
+#include "cli/kv_global.h"
 #include "src/core/check.h"
 
 namespace kvilt::cli::run {
 namespace {
-
-// The largest magnitude that a multiplier of 1 can store.
-double Range(DType dtype) {
-  switch (dtype) {
-    case DType::kNVFP4:
-      return 6.0 * 448.0;
-    case DType::kE4M3:
-      return 448.0;
-    case DType::kE5M2:
-      return 57344.0;
-    default:
-      return 0.0;
-  }
-}
-
-// NVFP4 uses its whole range; fp8 is scaled only against clipping. Kept in the usual range, and
-// rounded up, so that the largest element itself is not counted as saturated.
-float GlobalFor(DType dtype, double amax) {
-  const double wanted = amax / Range(dtype);
-  if (!(wanted > 0) || !std::isfinite(wanted)) return 1.0f;
-  if (dtype != DType::kNVFP4 && wanted <= 1) return 1.0f;
-  const auto nearest = static_cast<float>(std::clamp(wanted, std::ldexp(1.0, -20), 64.0));
-  return static_cast<double>(nearest) < wanted ? std::nextafter(nearest, 64.0f) : nearest;
-}
 
 // One multiplier, or one per head, as --global says.
 Result<std::vector<float>> Globals(const StoreArgs& args, DType dtype, const TensorView& rows) {

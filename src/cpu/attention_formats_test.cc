@@ -182,6 +182,25 @@ TEST(AttentionFormats, P89_shared_prefix_read_once) {
   }
 }
 
+// 128 owners of a long prefix: more rows than one block takes, so several items read it together.
+TEST(AttentionFormats, P89_shared_prefix_of_many_owners) {
+  for (const BodyUnderTest& body : BodiesUnderTest()) {
+    if (body.target == SimdTarget::kScalar || body.target == SimdTarget::kSse4) continue;
+    AttentionOptions options;
+    options.q_len = std::vector<i64>(128, 1);
+    options.q_heads = options.kv_heads = 1;
+    options.dim_qk = options.dim_vo = 16;
+    options.mask = Mask::kCausal;
+    SegmentOptions prefix = OneSegment(Format::kNVFP4, Format::kNVFP4, std::vector<i64>(128, 4096));
+    prefix.shared = true;
+    std::vector<i64> own;
+    for (i64 r = 0; r < 128; ++r) own.push_back(r % 5);
+    options.segments = {prefix, OneSegment(Format::kBF16, Format::kBF16, own)};
+    options.cascade = true;
+    ExpectRight(options, body);
+  }
+}
+
 TEST(AttentionFormats, P19_no_growth_of_the_error_with_kv) {
   for (const BodyUnderTest& body : BodiesUnderTest()) {
     if (body.target == SimdTarget::kScalar || body.target == SimdTarget::kSse4) continue;

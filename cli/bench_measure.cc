@@ -89,7 +89,7 @@ Status MeasureInto(BenchResult& result, const core::Problem& problem, const Devi
   Result<Bench> bench = SetUp(std::move(data).value(), device);
   if (!bench.ok()) return bench.status();
   const Plan& plan = bench->prepared.plan();
-  result.path = plan.path;
+  result.path = plan.path();
   result.split = plan.split;
 
   stage("checking against float64");

@@ -97,7 +97,7 @@ class Checker {
     if (Status status = RunOn(device_, *data, request, data->plan_options(), &plan); !status.ok()) {
       return Refused(status);
     }
-    result_.path = plan.path;
+    result_.path = plan.path();
     result_.max_splits = plan.split.max_splits;
     const Tolerance tolerance =
         ToleranceOf(plan, request.out.dtype, problem_.data != core::DataForm::kExtreme);
@@ -173,7 +173,7 @@ Tolerance ToleranceOf(const Plan& plan, DType out_dtype, bool averaged) {
       tolerance.kernel = 1e-5;
       break;
   }
-  if (plan.path == "cpu/f32") tolerance.kernel = 1e-5;
+  if (plan.path() == "cpu/f32") tolerance.kernel = 1e-5;
   // A bf16 weight is off by up to 2^-8 of itself, and so is their sum, the other way.
   if (tolerance.kernel == 2.5e-3) tolerance.row_kernel = 0x1p-7;
   if (out_dtype == DType::kBF16) tolerance.rounding = 2e-3;
@@ -193,13 +193,13 @@ std::string Judge(const oracle::Error& error, const Plan& plan, const Tolerance&
   }
   const bool rounding_explains = error.kernel_rel_l2 <= tolerance.kernel + tolerance.slack(error);
   if (!(error.rel_l2 <= accepted) && !rounding_explains) {
-    return fmt::format("rel_l2 {:.2e}, accepted {:.2e} ({})", error.rel_l2, accepted, plan.path);
+    return fmt::format("rel_l2 {:.2e}, accepted {:.2e} ({})", error.rel_l2, accepted, plan.path());
   }
   const double row_accepted = std::max(2 * accepted, tolerance.row_kernel + 2 * tolerance.rounding);
   if (!(error.worst_row_rel_l2 <= row_accepted)) {
     return fmt::format("rel_l2 {:.2e} at row {} head {}, accepted {:.2e} for a single row ({})",
                        error.worst_row_rel_l2, error.worst_row, error.worst_head, row_accepted,
-                       plan.path);
+                       plan.path());
   }
   if (!(error.lse_excess <= 1)) {
     return fmt::format("lse off by {:.2e}, accepted 1e-3 + 2^-21 |lse|", error.lse_err);

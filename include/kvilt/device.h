@@ -24,6 +24,20 @@ enum class SimdTarget : std::uint8_t {
 std::string_view Name(
     SimdTarget target);  // "scalar", "sse4", "neon", "avx2", "avx512", "avx512_bf16"
 
+// What a CUDA arch can do, as far as a kernel or the planner asks. Paths are chosen by these and by
+// limits, never by comparing `arch` with one value.
+struct CudaFeatures {
+  bool async_copy = false;        // cp.async: global to shared memory past the registers.
+  bool bulk_copy = false;         // cp.async.bulk and its barriers.
+  bool wgmma = false;             // Warpgroup MMA with operands in shared memory.
+  bool register_split = false;    // setmaxnreg: registers move between producers and consumers.
+  bool dependent_launch = false;  // Programmatic dependent launch.
+  bool native_e4m3 = false;       // cvt from packed e4m3 and e5m2 to f16.
+  bool native_e2m1 = false;       // cvt from packed e2m1 to f16.
+
+  friend bool operator==(const CudaFeatures&, const CudaFeatures&) = default;
+};
+
 // The limits that planning reads. A plain value: build one by hand, or by SpecFor, for a machine
 // that is not there.
 struct DeviceSpec {
@@ -31,19 +45,30 @@ struct DeviceSpec {
   DeviceKind kind = DeviceKind::kCpu;
   int slots = 1;  // Worker threads (CPU), or streaming multiprocessors (CUDA).
   SimdTarget simd = SimdTarget::kScalar;  // CPU only: the widest body that may run.
-  int arch = 0;                           // CUDA only: 80, 90, 121, ...
   std::int64_t l2_bytes = 0;              // Per core (CPU), per device (CUDA).
-  std::int64_t smem_per_block_bytes = 0;  // CUDA only: the opt-in limit of one block.
-  std::int64_t smem_per_sm_bytes = 0;     // CUDA only.
-  std::int64_t registers_per_sm = 0;      // CUDA only.
   double read_gb_per_s = 0;               // Memory bandwidth for estimates; 0 = not known.
+
+  // --- CUDA only ---
+  int arch = 0;                           // Compute capability times ten: 80, 90, 121, ...
+  std::int64_t smem_per_block_bytes = 0;  // The opt-in limit of one block.
+  std::int64_t smem_per_sm_bytes = 0;
+  std::int64_t smem_reserved_bytes = 0;  // Of each resident block, taken by the system.
+  std::int64_t registers_per_sm = 0;     // 32-bit.
+  int threads_per_sm = 0;                // Resident at most.
+  int blocks_per_sm = 0;                 // Resident at most.
+  double clock_ghz = 0;                  // Boost, for estimates.
+  double mma_flops_per_clock = 0;        // Of one SM: mma.sync, 16-bit operands, f32 sums.
+  double wgmma_flops_per_clock = 0;      // The same through wgmma; 0 without.
+  CudaFeatures features;
 
   friend bool operator==(const DeviceSpec&, const DeviceSpec&) = default;
 };
 
 // The spec of a device by name, present or not: "cpu" (this machine's widest SIMD target, one slot
-// per hardware thread), "cpu:avx2" (a named target, whether or not this machine has it).
-// Errors: kInvalidArgument for an unknown name, kUnsupported for devices that cannot be planned.
+// per hardware thread), "cpu:avx2" (a named target, whether or not this machine has it), "sm_90"
+// (a CUDA arch with the SMs of its largest product; docs/planner.md has the table), "sm_90:114"
+// (the same with so many SMs). Errors: kInvalidArgument for an unknown name, kUnsupported for
+// devices that cannot be planned.
 Result<DeviceSpec> SpecFor(std::string_view name);
 
 // A stream of the device, in which calls are ordered. The CPU has one order, the caller's, and

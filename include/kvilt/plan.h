@@ -37,6 +37,7 @@ struct PlanOptions {
   // --- Affects speed and memory (and, in kAuto, the order of f32 additions) ---
   std::int64_t workspace_limit_bytes = -1;  // -1 = no limit. kAuto fits any value, 0 included.
   std::string path;                         // Empty = chosen. Else the path or a refusal.
+  std::string tile;                         // CUDA: the same for a tile, by TileChoice::name.
   bool allow_cascade = true;                // Read shared segments once for all owners if it pays.
   // --- Affects checking ---
   bool check_pages = true;  // Validate every id of host page tables at plan time.
@@ -60,8 +61,18 @@ struct TileChoice {
   int head_dim_qk = 0;  // Padded.
   int head_dim_vo = 0;  // Padded.
   int kv_heads = 0;     // KV heads walked by one work item.
-  int stages = 0;
-  int warps = 0;
+  // CUDA only.
+  int stages = 0;      // Of keys in flight.
+  int warps = 0;       // That compute; `producer_warps` fetch and decode for them.
+  int warps_rows = 0;  // warps = kv_heads * warps_rows * warps_kv * warps_vo
+  int warps_kv = 0;
+  int warps_vo = 0;
+  int producer_warps = 0;
+  int registers = 0;  // Of a computing thread.
+  int blocks_per_sm = 0;
+  int copy_bytes = 0;      // Per copy of codes.
+  bool bulk_copy = false;  // Whole pages by one copy each.
+  bool fused_merge = false;
   friend bool operator==(const TileChoice&, const TileChoice&) = default;
 };
 
@@ -89,6 +100,32 @@ struct OperandSignature {
   friend bool operator==(const OperandSignature&, const OperandSignature&) = default;
 };
 
+// One launch: all items of one tile. The CPU has one; a GPU one for each class of query lengths and
+// each pair of K and V dtypes that the batch has.
+struct Launch {
+  std::string path;  // "cpu/avx512_bf16", "cuda/decode", ...: what will run, never something else.
+  TileChoice tile;
+  // CUDA: what the tile reads. `mixed_dtypes`: whatever the segments have.
+  DType k_dtype = DType::kBF16;
+  DType v_dtype = DType::kBF16;
+  bool mixed_dtypes = false;
+  bool cascade = false;        // CUDA: reads shared segments once for several requests.
+  std::vector<SmemPart> smem;  // Shared memory of a block, or a worker's working set.
+  std::int64_t smem_limit_bytes = 0;
+  std::int64_t items = 0;
+  int blocks = 0;           // CUDA: the persistent grid.
+  double balance = 0;       // As in SplitSummary, of this launch.
+  double estimated_us = 0;  // CUDA: by the cost model, merge included.
+  double roofline_us = 0;   // CUDA: reading its KV bytes, or its multiply-adds, at the peak rate.
+
+  std::int64_t smem_bytes() const {
+    std::int64_t total = 0;
+    for (const SmemPart& part : smem) total += part.bytes;
+    return total;
+  }
+  friend bool operator==(const Launch&, const Launch&) = default;
+};
+
 struct SplitSummary {
   SplitMode mode = SplitMode::kAuto;
   std::int64_t fixed_rows = 0;     // kFixed only.
@@ -104,12 +141,9 @@ struct SplitSummary {
 struct Plan {
   DeviceSpec spec;
   PlanOptions options;  // As given to MakePlan; UpdatePlan plans with them again.
-  std::string path;     // "cpu/avx512_bf16", "cpu/f32", ...: what will run, never something else.
   Accuracy accuracy = Accuracy::kNormal;
-  TileChoice tile;
-  std::vector<SmemPart> smem;
-  std::int64_t smem_limit_bytes = 0;
-  std::vector<Refusal> refused;
+  std::vector<Launch> launches;  // At least one, in the order in which they run.
+  std::vector<Refusal> refused;  // Paths passed over. Describe weighs the tiles of a GPU again.
   std::vector<CopyWidth> copy_widths;
   SplitSummary split;
 
@@ -134,6 +168,9 @@ struct Plan {
   std::vector<std::byte> data;
   std::int64_t plan_data_bytes() const { return static_cast<std::int64_t>(data.size()); }
 
+  const Launch& launch() const { return launches.front(); }
+  const std::string& path() const { return launch().path; }
+
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
@@ -141,14 +178,17 @@ struct Plan {
 struct WorkItemInfo {
   std::int64_t item = 0;
   std::int64_t request = 0;    // One entry per (item, request): cascade items give several.
+  std::int64_t launch = 0;     // In Plan::launches.
+  std::int64_t block = 0;      // CUDA: the block of the grid that runs it.
   std::int64_t row_begin = 0;  // Query rows of the request, [begin, end).
   std::int64_t row_end = 0;
   std::int64_t head_begin = 0;  // KV heads, [begin, end).
   std::int64_t head_end = 0;
   std::int64_t key_begin = 0;  // Keys of the request, [begin, end).
   std::int64_t key_end = 0;
-  std::int64_t split = 0;         // Index of the split of this row block, in key order.
-  std::int64_t partial_row = -1;  // First row in the workspace; -1 = writes out and lse directly.
+  std::int64_t split = 0;  // Index of the split of this row block, in key order.
+  // First vector (row of a query head) in the workspace; -1 = writes out and lse directly.
+  std::int64_t partial = -1;
   friend bool operator==(const WorkItemInfo&, const WorkItemInfo&) = default;
 };
 std::vector<WorkItemInfo> WorkItems(const Plan& plan);

@@ -17,14 +17,6 @@ using plan::FieldPath;
 
 constexpr std::uintptr_t kWorkspaceAlignment = 256;
 
-// operand == path.str(), without building it.
-bool Is(const FieldPath& path, std::string_view operand) {
-  if (path.prefix.empty()) return operand == path.name;
-  return operand.size() == path.prefix.size() + 1 + path.name.size() &&
-         operand.starts_with(path.prefix) && operand[path.prefix.size()] == '.' &&
-         operand.ends_with(path.name);
-}
-
 Status Differs(const FieldPath& path, std::string_view suffix, std::string_view found,
                std::string_view planned) {
   return Status::Precondition(path.str(suffix),
@@ -69,7 +61,7 @@ Status Missing(const Plan& plan, const AttentionRequest& request) {
     bool given = false;
     const Status status =
         plan::ForEachTensor(request, [&](const FieldPath& path, const TensorView&) {
-          given |= Is(path, planned.operand);
+          given |= path.Is(planned.operand);
           return Status();
         });
     KVILT_CHECK(status.ok());
@@ -138,7 +130,7 @@ Status CheckOperands(const Plan& plan, const plan::PlanDataView& view,
   KVILT_RETURN_IF_ERROR(
       plan::ForEachTensor(request, [&](const FieldPath& path, const TensorView& tensor) {
         std::size_t tried = 0;
-        while (tried < count && !Is(path, plan.signature[(next + tried) % count].operand)) ++tried;
+        while (tried < count && !path.Is(plan.signature[(next + tried) % count].operand)) ++tried;
         if (tried == count) {
           return Status::Precondition(path.str(), "given; the plan was made without it");
         }

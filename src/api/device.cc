@@ -12,6 +12,7 @@
 #include "src/core/log.h"
 #include "src/core/simd_target.h"
 #include "src/cpu/run_attention.h"
+#include "src/plan/device_table.h"
 #include "src/plan/paths.h"
 
 namespace kvilt {
@@ -50,13 +51,16 @@ Result<SimdTarget> ParseTarget(std::string_view name) {
     if (const auto target = core::ParseSimdTarget(name.substr(kPrefix.size()))) return *target;
   }
   return Status::Invalid(
-      "name", fmt::format("\"{}\" is not a device; accepted: \"cpu\", or \"cpu:\" and one of {}",
-                          name, TargetNames([](SimdTarget) { return true; })));
+      "name",
+      fmt::format("\"{}\" is not a device; accepted: \"cpu\", or \"cpu:\" and one of {}; to "
+                  "plan for a GPU \"sm_90\" or another arch",
+                  name, TargetNames([](SimdTarget) { return true; })));
 }
 
 }  // namespace
 
 Result<DeviceSpec> SpecFor(std::string_view name) {
+  if (name.starts_with("sm_")) return plan::CudaSpecFor(name);
   const Result<SimdTarget> target = ParseTarget(name);
   if (!target.ok()) return target.status();
   return plan::CpuSpec(*target, core::HardwareThreads(), core::L2Bytes());

@@ -47,7 +47,7 @@ void api::LogPlan(std::string_view what, const Plan& plan) {
   core::LogLine(
       fmt::format("{} a plan: {} on {} slots, split {}, {} items, {} rows merged, {} bytes "
                   "of workspace",
-                  what, plan.path, plan.spec.slots, Name(plan.split.mode), plan.split.items,
+                  what, plan.path(), plan.spec.slots, Name(plan.split.mode), plan.split.items,
                   plan.split.merged_rows, plan.workspace_bytes));
 }
 
@@ -63,8 +63,9 @@ Result<PreparedPlan> Prepare(const Device& device, Plan plan) {
   impl->view = plan::ViewPlanData(impl->plan.data);
   const auto path = static_cast<contract::PathId>(impl->view.header->path);
   if (cpu::FindBody(path, device.spec().simd) == nullptr) {
-    return Status::Unsupported("plan.path", fmt::format("{} does not run on SIMD target {}",
-                                                        impl->plan.path, Name(device.spec().simd)));
+    return Status::Unsupported("plan.path",
+                               fmt::format("{} does not run on SIMD target {}", impl->plan.path(),
+                                           Name(device.spec().simd)));
   }
   api::LogPlan("prepared", impl->plan);
   return PreparedPlan(std::move(impl));

@@ -7,6 +7,7 @@
 
 #include "kvilt/attention.h"
 #include "src/plan/plan_data.h"
+#include "src/plan/planner.h"
 
 namespace kvilt {
 
@@ -19,8 +20,9 @@ struct PreparedPlan::Impl {
   Impl(Device on, Plan made) : device(std::move(on)), plan(std::move(made)) {}
 
   const Device device;
-  Plan plan;                // Replaced by UpdatePlan.
-  plan::PlanDataView view;  // Of plan.data.
+  Plan plan;                  // Replaced by UpdatePlan.
+  plan::PlanDataView view;    // Of plan.data.
+  plan::PlanScratch scratch;  // Of UpdatePlan.
 
   // Filled by the first Run of a plan with RoPE: the options hash fixes every number they come
   // from, so they hold for all later runs and updates.

@@ -230,8 +230,13 @@ void ProblemData::Impl::BuildOptions() {
     }
     request.rope = rope;
   }
-  options = {p.split, p.fixed_split_rows, p.accuracy,   p.workspace_limit_bytes,
-             p.path,  p.cascade,          p.check_pages};
+  options.split = p.split;
+  options.fixed_split_rows = p.fixed_split_rows;
+  options.accuracy = p.accuracy;
+  options.workspace_limit_bytes = p.workspace_limit_bytes;
+  options.path = p.path;
+  options.allow_cascade = p.cascade;
+  options.check_pages = p.check_pages;
 }
 
 // ---------------------------------------------------------------------------------- ProblemData

@@ -138,6 +138,7 @@ void AttentionFixture::BuildPlan() {
     for (i64 row = 0; row < o_.q_len[r]; row += o_.block_rows) {
       contract::RowBlock block;
       block.request = static_cast<int>(r);
+      block.q_head_count = o_.q_heads;
       block.row_begin = row;
       block.row_count = contract::Min(o_.block_rows, o_.q_len[r] - row);
       const int index = static_cast<int>(lists_.blocks.size());
@@ -154,10 +155,10 @@ void AttentionFixture::BuildPlan() {
         key = stop;
       }
       if (block.splits > 1) {
-        block.partial_row = header.partial_rows;
-        header.partial_rows += block.splits * block.row_count;
+        block.partial_begin = header.partials;
+        header.partials += block.splits * block.vectors();
       }
-      if (block.splits != 1) lists_.merges.push_back({index, 0, 0, block.row_count});
+      if (block.splits != 1) lists_.merges.push_back({index, 0, 0, block.vectors()});
       lists_.blocks.push_back(block);
     }
   }

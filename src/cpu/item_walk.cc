@@ -319,7 +319,8 @@ class Walk {
           if (block.splits == 1) {
             WriteResult(launch_, row.q_row, q_head, state, s_.natural + launch_.config.head_dim_vo);
           } else {
-            WritePartial(launch_, PartialRow(block, row.split, row.row_in_block), q_head, state);
+            const i64 vector = row.row_in_block * block.q_head_count + q_head - block.q_head_begin;
+            WritePartial(launch_, block, row.split, vector, state);
           }
         }
       }

@@ -93,13 +93,14 @@ void WriteResult(const Launch& launch, i64 q_row, i64 head, const RowState& stat
   StoreLse(launch, q_row, head, (double{reference} + std::log2(sum + sink_term)) * to_base);
 }
 
-void WritePartial(const Launch& launch, i64 partial_row, i64 head, const RowState& state) {
+void WritePartial(const Launch& launch, const contract::RowBlock& block, i64 split, i64 vector,
+                  const RowState& state) {
   const contract::PartialLayout layout = launch.plan->partials();
   float* outputs = reinterpret_cast<float*>(launch.workspace);
   float* states = reinterpret_cast<float*>(launch.workspace + layout.StateByteOffset());
-  std::memcpy(outputs + layout.OutIndex(partial_row, head), state.output,
+  std::memcpy(outputs + layout.OutIndex(block, split, vector), state.output,
               static_cast<std::size_t>(launch.config.head_dim_vo) * sizeof(float));
-  float* cell = states + layout.StateIndex(partial_row, head);
+  float* cell = states + layout.StateIndex(block, split, vector);
   std::memcpy(cell, state.values, sizeof(state.values));
 }
 
@@ -109,9 +110,9 @@ namespace {
 // drift (kFoldKeys in item_scratch.h).
 constexpr int kMergeGroup = 64;
 
-// The merged state of one row and head over all splits of its block. `output` and `group`:
+// The merged state of one vector over all splits of its block. `output` and `group`:
 // [head_dim_vo] each.
-RowState MergeSplits(const Launch& launch, const contract::RowBlock& block, i64 row, i64 head,
+RowState MergeSplits(const Launch& launch, const contract::RowBlock& block, i64 vector,
                      float* output, float* group) {
   const contract::PartialLayout layout = launch.plan->partials();
   const float* outputs = reinterpret_cast<const float*>(launch.workspace);
@@ -120,9 +121,8 @@ RowState MergeSplits(const Launch& launch, const contract::RowBlock& block, i64 
   RowState merged = EmptyState(output);
   float& reference = merged.values[contract::kStateReference];
   for (int split = 0; split < block.splits; ++split) {
-    const i64 partial = PartialRow(block, split, row);
-    reference = contract::Max(reference,
-                              states[layout.StateIndex(partial, head) + contract::kStateReference]);
+    const i64 state = layout.StateIndex(block, split, vector);
+    reference = contract::Max(reference, states[state + contract::kStateReference]);
   }
   double weight = 0;
   double sum = 0;
@@ -131,11 +131,10 @@ RowState MergeSplits(const Launch& launch, const contract::RowBlock& block, i64 
     const int end = contract::Min(begin + kMergeGroup, block.splits);
     std::memset(group, 0, static_cast<std::size_t>(dim) * sizeof(float));
     for (int split = begin; split < end; ++split) {
-      const i64 partial = PartialRow(block, split, row);
-      const float* state = states + layout.StateIndex(partial, head);
+      const float* state = states + layout.StateIndex(block, split, vector);
       if (state[contract::kStateSum] == 0.0f) continue;  // Saw nothing.
       const float factor = contract::MoveFactor(state[contract::kStateReference], reference);
-      const float* source = outputs + layout.OutIndex(partial, head);
+      const float* source = outputs + layout.OutIndex(block, split, vector);
       weight += double{state[contract::kStateWeight]} * double{factor};
       sum += double{state[contract::kStateSum]} * double{factor};
       for (int i = 0; i < dim; ++i) group[i] += source[i] * factor;
@@ -154,14 +153,12 @@ void RunMerge(const Launch& launch, const contract::MergeItem& merge, float* scr
   const contract::RequestInfo& request =
       launch.plan->requests[static_cast<std::size_t>(block.request)];
   float* second = scratch + launch.config.head_dim_vo;
-  for (i64 row = merge.row_begin; row < merge.row_begin + merge.row_count; ++row) {
-    const i64 q_row = request.q_row_begin + block.row_begin + row;
-    for (int head = 0; head < launch.plan->header->q_heads; ++head) {
-      const RowState state = block.splits == 0
-                                 ? EmptyState(scratch)
-                                 : MergeSplits(launch, block, row, head, scratch, second);
-      WriteResult(launch, q_row, head, state, second);
-    }
+  for (i64 vector = merge.begin; vector < merge.begin + merge.count; ++vector) {
+    const i64 q_row = request.q_row_begin + block.row_begin + vector / block.q_head_count;
+    const i64 head = block.q_head_begin + vector % block.q_head_count;
+    const RowState state = block.splits == 0 ? EmptyState(scratch)
+                                             : MergeSplits(launch, block, vector, scratch, second);
+    WriteResult(launch, q_row, head, state, second);
   }
 }
 

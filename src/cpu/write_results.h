@@ -25,8 +25,9 @@ void AddState(const float* state, const float* output, float* total, float* tota
 // -inf. `scratch` holds head_dim_vo floats.
 void WriteResult(const Launch& launch, i64 q_row, i64 head, const RowState& state, float* scratch);
 
-// To the workspace.
-void WritePartial(const Launch& launch, i64 partial_row, i64 head, const RowState& state);
+// To the workspace, as `vector` of one split of the block.
+void WritePartial(const Launch& launch, const contract::RowBlock& block, i64 split, i64 vector,
+                  const RowState& state);
 
 // Stitches the splits of the item's rows, in split order; blocks without splits become empty rows.
 // `scratch` holds 2 * head_dim_vo floats.

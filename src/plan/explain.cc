@@ -64,12 +64,12 @@ class Text {
 
 void AddSummary(const Plan& plan, Text& text) {
   text.Line("device", "{}, {}", plan.spec.name, Count(plan.spec.slots, "slot"));
-  text.Line("path", "{}, accuracy {}", plan.path, Name(plan.accuracy));
+  text.Line("path", "{}, accuracy {}", plan.path(), Name(plan.accuracy));
   text.Line("batch", "{}, q_len {}, kv_len {}; heads {}/{}, head dims {}/{}",
             Count(static_cast<std::int64_t>(plan.q_len.size()), "request"), Lengths(plan.q_len),
             Lengths(plan.kv_len), plan.q_heads, plan.kv_heads, plan.head_dim_qk, plan.head_dim_vo);
-  text.Line("tile", "{} query rows (times group) x {} keys, {} per item", plan.tile.q_rows,
-            plan.tile.kv_rows, Count(plan.tile.kv_heads, "KV head"));
+  text.Line("tile", "{} query rows (times group) x {} keys, {} per item", plan.launch().tile.q_rows,
+            plan.launch().tile.kv_rows, Count(plan.launch().tile.kv_heads, "KV head"));
   text.Line("split", "{}", Split(plan.split));
   text.Line("reads", "{} of KV for {:.3g} Gflop", Bytes(plan.kv_bytes), plan.flops / 1e9);
   text.Line("workspace", "{} for partials; plan data {}", Bytes(plan.workspace_bytes),
@@ -78,10 +78,12 @@ void AddSummary(const Plan& plan, Text& text) {
 
 void AddReasons(const Plan& plan, Text& text) {
   std::int64_t total = 0;
-  for (const SmemPart& part : plan.smem) total += part.bytes;
+  for (const SmemPart& part : plan.launch().smem) total += part.bytes;
   text.Blank();
-  text.Line("working set", "{} of {} per slot", Bytes(total), Bytes(plan.smem_limit_bytes));
-  for (const SmemPart& part : plan.smem) text.Line("", "{:<8} {}", part.name, Bytes(part.bytes));
+  text.Line("working set", "{} of {} per slot", Bytes(total),
+            Bytes(plan.launch().smem_limit_bytes));
+  for (const SmemPart& part : plan.launch().smem)
+    text.Line("", "{:<8} {}", part.name, Bytes(part.bytes));
   std::string_view label = "passed over";
   for (const Refusal& refusal : plan.refused) {
     text.Line(label, "{}: {}", refusal.name, refusal.reason);
@@ -110,7 +112,7 @@ void AddItems(const Plan& plan, Text& text) {
               fmt::format("{}..{}", item.row_begin, item.row_end),
               fmt::format("{}..{}", item.head_begin, item.head_end),
               fmt::format("{}..{}", item.key_begin, item.key_end), item.split,
-              item.partial_row < 0 ? std::string("-") : fmt::format("{}", item.partial_row));
+              item.partial < 0 ? std::string("-") : fmt::format("{}", item.partial));
   }
 }
 

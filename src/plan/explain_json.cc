@@ -22,11 +22,12 @@ Json TileJson(const TileChoice& tile) {
 Json SmemJson(const Plan& plan) {
   Json parts = Json::array();
   std::int64_t total = 0;
-  for (const SmemPart& part : plan.smem) {
+  for (const SmemPart& part : plan.launch().smem) {
     parts.push_back({{"name", part.name}, {"bytes", part.bytes}});
     total += part.bytes;
   }
-  return {{"total_bytes", total}, {"limit_bytes", plan.smem_limit_bytes}, {"parts", parts}};
+  return {
+      {"total_bytes", total}, {"limit_bytes", plan.launch().smem_limit_bytes}, {"parts", parts}};
 }
 
 Json SplitJson(const SplitSummary& split) {
@@ -48,7 +49,7 @@ Json ItemsJson(const Plan& plan) {
                      {"heads", {item.head_begin, item.head_end}},
                      {"keys", {item.key_begin, item.key_end}},
                      {"split", item.split},
-                     {"partial_row", item.partial_row}});
+                     {"partial", item.partial}});
   }
   return items;
 }
@@ -70,9 +71,9 @@ Json OperandsJson(const Plan& plan) {
 std::string DescribeJson(const Plan& plan, DescribeOptions options) {
   Json json = {{"device", plan.spec.name},
                {"slots", plan.spec.slots},
-               {"path", plan.path},
+               {"path", plan.path()},
                {"accuracy", Name(plan.accuracy)},
-               {"tile", TileJson(plan.tile)},
+               {"tile", TileJson(plan.launch().tile)},
                {"smem", SmemJson(plan)},
                {"split", SplitJson(plan.split)},
                {"workspace_bytes", plan.workspace_bytes},

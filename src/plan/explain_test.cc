@@ -30,9 +30,9 @@ TEST(Explain, JsonHoldsThePlan) {
   const Plan plan = Sample();
   const auto json = nlohmann::json::parse(DescribeJson(plan, {true, true}));
   EXPECT_EQ(json["device"], "cpu:avx512_bf16");
-  EXPECT_EQ(json["path"], plan.path);
+  EXPECT_EQ(json["path"], plan.path());
   EXPECT_EQ(json["tile"]["kv_rows"], 64);
-  EXPECT_EQ(json["smem"]["limit_bytes"], plan.smem_limit_bytes);
+  EXPECT_EQ(json["smem"]["limit_bytes"], plan.launch().smem_limit_bytes);
   std::int64_t total = 0;
   for (const auto& part : json["smem"]["parts"]) total += part["bytes"].get<std::int64_t>();
   EXPECT_EQ(json["smem"]["total_bytes"], total);

@@ -25,8 +25,11 @@ KeyRange Within(const RequestGeometry& geometry, std::int64_t r, std::size_t s, 
 
 }  // namespace
 
-KeyCosts::KeyCosts(const AttentionRequest& request, const RequestGeometry& geometry)
-    : geometry_(geometry), dims_(geometry.head_dim_qk + geometry.head_dim_vo) {
+void KeyCosts::Assign(const AttentionRequest& request, const RequestGeometry& geometry) {
+  geometry_ = &geometry;
+  dims_ = geometry.head_dim_qk + geometry.head_dim_vo;
+  read_rows_.clear();
+  key_bytes_.clear();
   for (const Segment& segment : request.segments) {
     read_rows_.push_back(ReadRows(segment.k().data.dtype, segment.v().data.dtype));
     key_bytes_.push_back(geometry.kv_heads * (SideBytes(segment.k(), geometry.head_dim_qk) +
@@ -37,7 +40,7 @@ KeyCosts::KeyCosts(const AttentionRequest& request, const RequestGeometry& geome
 double KeyCosts::Range(std::int64_t r, KeyRange keys, std::int64_t head_rows) const {
   double cost = 0;
   for (std::size_t s = 0; s < read_rows_.size(); ++s) {
-    const KeyRange part = Within(geometry_, r, s, keys);
+    const KeyRange part = Within(*geometry_, r, s, keys);
     if (part.empty()) continue;
     cost += static_cast<double>(part.end - part.begin) *
             KeyCost(static_cast<double>(head_rows), read_rows_[s], dims_);
@@ -48,7 +51,7 @@ double KeyCosts::Range(std::int64_t r, KeyRange keys, std::int64_t head_rows) co
 std::int64_t KeyCosts::KeyAt(std::int64_t r, KeyRange keys, std::int64_t head_rows,
                              double cost) const {
   for (std::size_t s = 0; s < read_rows_.size(); ++s) {
-    const KeyRange part = Within(geometry_, r, s, keys);
+    const KeyRange part = Within(*geometry_, r, s, keys);
     if (part.empty()) continue;
     const double per_key = KeyCost(static_cast<double>(head_rows), read_rows_[s], dims_);
     const double whole = static_cast<double>(part.end - part.begin) * per_key;
@@ -61,7 +64,7 @@ std::int64_t KeyCosts::KeyAt(std::int64_t r, KeyRange keys, std::int64_t head_ro
 std::int64_t KeyCosts::Bytes(std::int64_t r, KeyRange keys) const {
   std::int64_t bytes = 0;
   for (std::size_t s = 0; s < key_bytes_.size(); ++s) {
-    const KeyRange part = Within(geometry_, r, s, keys);
+    const KeyRange part = Within(*geometry_, r, s, keys);
     if (!part.empty()) bytes += (part.end - part.begin) * key_bytes_[s];
   }
   return bytes;

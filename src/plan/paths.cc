@@ -17,7 +17,6 @@ struct Candidate {
   contract::PathId id;
   std::string_view name;
   DeviceKind kind;
-  int operand_bytes;
   Reason (*refusal)(const AttentionRequest&, const DeviceSpec&, const PlanOptions&);
 };
 
@@ -51,9 +50,19 @@ Reason RefuseIsland(const AttentionRequest& request, const DeviceSpec& spec,
 
 Reason RefuseNothing(const AttentionRequest&, const DeviceSpec&, const PlanOptions&) { return {}; }
 
+// On a GPU the tile of each launch decides between the kernels; a path that is asked for limits
+// that choice (cuda/launches.cc), so here it is only known or not.
+Reason RefuseOtherAccuracy(const AttentionRequest&, const DeviceSpec&, const PlanOptions& options) {
+  if (options.accuracy == Accuracy::kNormal) return {};
+  return fmt::format("has accuracy normal only, asked is {}", Name(options.accuracy));
+}
+
 constexpr Candidate kCandidates[] = {
-    {contract::PathId::kCpuAvx512Bf16, "cpu/avx512_bf16", DeviceKind::kCpu, 2, RefuseIsland},
-    {contract::PathId::kCpuF32, "cpu/f32", DeviceKind::kCpu, 4, RefuseNothing},
+    {contract::PathId::kCpuAvx512Bf16, "cpu/avx512_bf16", DeviceKind::kCpu, RefuseIsland},
+    {contract::PathId::kCpuF32, "cpu/f32", DeviceKind::kCpu, RefuseNothing},
+    {contract::PathId::kCuda, "cuda/decode", DeviceKind::kCuda, RefuseOtherAccuracy},
+    {contract::PathId::kCuda, "cuda/prefill", DeviceKind::kCuda, RefuseOtherAccuracy},
+    {contract::PathId::kCuda, "cuda/prefill_wgmma", DeviceKind::kCuda, RefuseOtherAccuracy},
 };
 
 std::string CandidateNames(DeviceKind kind) {
@@ -65,12 +74,42 @@ std::string CandidateNames(DeviceKind kind) {
   return names;
 }
 
+// A spec by hand must have all that the model divides by.
+Status CheckCudaSpec(const DeviceSpec& spec) {
+  const std::pair<const char*, double> fields[] = {
+      {"smem_per_block_bytes", static_cast<double>(spec.smem_per_block_bytes)},
+      {"smem_per_sm_bytes", static_cast<double>(spec.smem_per_sm_bytes)},
+      {"registers_per_sm", static_cast<double>(spec.registers_per_sm)},
+      {"threads_per_sm", spec.threads_per_sm},
+      {"blocks_per_sm", spec.blocks_per_sm},
+      {"read_gb_per_s", spec.read_gb_per_s},
+      {"clock_ghz", spec.clock_ghz},
+      {"mma_flops_per_clock", spec.mma_flops_per_clock},
+  };
+  for (const auto& [name, value] : fields) {
+    if (value > 0 && value < 1e15) continue;
+    return Status::Invalid(fmt::format("spec.{}", name),
+                           fmt::format("{}, expected > 0 for a CUDA device", value));
+  }
+  if (spec.features.wgmma && !(spec.wgmma_flops_per_clock > 0)) {
+    return Status::Invalid("spec.wgmma_flops_per_clock", "0, expected > 0: the spec has wgmma");
+  }
+  if (!spec.features.async_copy) {
+    return Status::Unsupported("spec.features.async_copy",
+                               fmt::format("false ({}): kernels need cp.async", spec.name));
+  }
+  return {};
+}
+
 }  // namespace
+
+int OperandBytes(contract::PathId path) { return path == contract::PathId::kCpuAvx512Bf16 ? 2 : 4; }
 
 Result<PathChoice> ChoosePath(const AttentionRequest& request, const DeviceSpec& spec,
                               const PlanOptions& options) {
   PathChoice choice;
   const Candidate* taken = nullptr;
+  Reason last_reason;
   bool known = options.path.empty();
   for (const Candidate& candidate : kCandidates) {
     if (candidate.kind != spec.kind) continue;
@@ -81,6 +120,8 @@ Result<PathChoice> ChoosePath(const AttentionRequest& request, const DeviceSpec&
     } else if (!options.path.empty() && !reason) {
       reason = fmt::format("options.path asks for {}", options.path);
     }
+    if (reason) last_reason = reason;
+    if (!reason && taken != nullptr && spec.kind == DeviceKind::kCuda) continue;
     if (!reason && taken != nullptr) {
       reason = fmt::format("{} can do it and is preferred", taken->name);
     }
@@ -95,26 +136,24 @@ Result<PathChoice> ChoosePath(const AttentionRequest& request, const DeviceSpec&
                            fmt::format("\"{}\", expected {}, or \"\" to let the plan choose",
                                        options.path, CandidateNames(spec.kind)));
   }
-  KVILT_CHECK(taken != nullptr);
+  if (taken == nullptr) {
+    return Status::Unsupported("options.accuracy",
+                               fmt::format("every path of {} {}", spec.name, *last_reason));
+  }
   choice.id = taken->id;
   choice.name = taken->name;
-  choice.operand_bytes = taken->operand_bytes;
   return choice;
 }
 
 Status CheckSpec(const DeviceSpec& spec) {
   constexpr int kMaxSlots = 1 << 16;
-  if (spec.kind == DeviceKind::kCuda) {
-    return Status::Unsupported("spec.kind", fmt::format("cuda ({}): this build has no CUDA paths, "
-                                                        "expected a cpu spec",
-                                                        spec.name));
+  if (spec.slots < 1 || spec.slots > kMaxSlots) {
+    return Status::Invalid("spec.slots", fmt::format("{}, expected 1..{}", spec.slots, kMaxSlots));
   }
+  if (spec.kind == DeviceKind::kCuda) return CheckCudaSpec(spec);
   if (spec.kind != DeviceKind::kCpu) {
     return Status::Invalid("spec.kind",
                            fmt::format("{}, expected kCpu or kCuda", static_cast<int>(spec.kind)));
-  }
-  if (spec.slots < 1 || spec.slots > kMaxSlots) {
-    return Status::Invalid("spec.slots", fmt::format("{}, expected 1..{}", spec.slots, kMaxSlots));
   }
   if (spec.simd > SimdTarget::kAvx512Bf16) {
     return Status::Invalid("spec.simd",

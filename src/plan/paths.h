@@ -12,7 +12,6 @@ namespace kvilt::plan {
 struct PathChoice {
   contract::PathId id = contract::PathId::kCpuF32;
   std::string name;              // "cpu/f32"
-  int operand_bytes = 4;         // Of a decoded K or V element.
   std::vector<Refusal> refused;  // The candidates not taken, each with its reason.
 };
 
@@ -23,8 +22,12 @@ struct PathChoice {
 Result<PathChoice> ChoosePath(const AttentionRequest& request, const DeviceSpec& spec,
                               const PlanOptions& options);
 
-// Limits that planning reads must make sense: slots in 1..65536, a known kind and SIMD target.
+// Limits that planning reads must make sense: slots in 1..65536, a known kind and SIMD target, and
+// for CUDA the limits of a multiprocessor that kernels can run on.
 Status CheckSpec(const DeviceSpec& spec);
+
+// Bytes of a decoded K or V element on a CPU path.
+int OperandBytes(contract::PathId path);
 
 // The spec of a CPU by its parts, present or not; l2_bytes 0 = not known. Named "cpu:<target>".
 DeviceSpec CpuSpec(SimdTarget target, int slots, std::int64_t l2_bytes = 0);

@@ -27,9 +27,9 @@ TEST(Paths, IslandTakesWhatBf16HoldsExactly) {
       const bool exact =
           k != DType::kF32 && k != DType::kF16 && v != DType::kF32 && v != DType::kF16;
       const Plan plan = PlanFor(k, v, SimdTarget::kAvx512Bf16);
-      EXPECT_EQ(plan.path, exact ? "cpu/avx512_bf16" : "cpu/f32");
+      EXPECT_EQ(plan.path(), exact ? "cpu/avx512_bf16" : "cpu/f32");
       ASSERT_EQ(plan.refused.size(), 1u);
-      EXPECT_NE(plan.refused[0].name, plan.path);
+      EXPECT_NE(plan.refused[0].name, plan.path());
       EXPECT_NE(plan.refused[0].reason, "");
     }
   }
@@ -37,7 +37,7 @@ TEST(Paths, IslandTakesWhatBf16HoldsExactly) {
 
 TEST(Paths, EachReasonIsNamed) {
   const auto reason = [](const Plan& plan) {
-    EXPECT_EQ(plan.path, "cpu/f32");
+    EXPECT_EQ(plan.path(), "cpu/f32");
     return plan.refused.at(0).reason;
   };
   EXPECT_EQ(reason(PlanFor(DType::kBF16, DType::kBF16, SimdTarget::kAvx512)),
@@ -64,7 +64,7 @@ TEST(Paths, P42_TheChoiceIgnoresTheBatch) {
       RequestBuilder builder(
           Decode(std::vector<std::int64_t>(static_cast<std::size_t>(batch), 3000), q_len));
       const DeviceSpec spec = CpuSpec(SimdTarget::kAvx512Bf16, 2);
-      EXPECT_EQ(MakePlan(builder.request, spec).value().path, "cpu/avx512_bf16");
+      EXPECT_EQ(MakePlan(builder.request, spec).value().path(), "cpu/avx512_bf16");
     }
   }
 }

@@ -12,6 +12,8 @@ namespace kvilt::plan {
 // Borrowed views into one plan-data buffer.
 struct PlanDataView {
   const contract::PlanHeader* header = nullptr;
+  std::span<const contract::LaunchInfo> launches;
+  std::span<const int> slot_begins;  // See LaunchInfo.
   std::span<const contract::RequestInfo> requests;
   std::span<const contract::i64> segment_begins;  // [batch][segments + 1]
   std::span<const contract::RowBlock> blocks;
@@ -23,22 +25,56 @@ struct PlanDataView {
   contract::i64 segment_begin(contract::i64 r, contract::i64 s) const {
     return segment_begins[static_cast<std::size_t>(r * (header->segments + 1) + s)];
   }
-  contract::PartialLayout partials() const {
-    return {header->partial_rows, header->q_heads, header->head_dim_vo};
-  }
+  contract::PartialLayout partials() const { return {header->partials, header->head_dim_vo}; }
 };
 
 // The lists before they are laid out.
 struct PlanLists {
   contract::PlanHeader header;  // Counts and offsets are filled by Encode.
+  std::vector<contract::LaunchInfo> launches;
+  std::vector<int> slot_begins;
   std::vector<contract::RequestInfo> requests;
   std::vector<contract::i64> segment_begins;
   std::vector<contract::RowBlock> blocks;
   std::vector<contract::WorkSpan> spans;
   std::vector<contract::WorkItem> items;
   std::vector<contract::MergeItem> merges;
+
+  void clear() {
+    header = {};
+    launches.clear();
+    slot_begins.clear();
+    requests.clear();
+    segment_begins.clear();
+    blocks.clear();
+    spans.clear();
+    items.clear();
+    merges.clear();
+  }
 };
 
+// Entries that each list has room for.
+struct PlanCounts {
+  contract::i64 launches = 0;
+  contract::i64 slots = 0;
+  contract::i64 batch = 0;
+  contract::i64 segments = 0;
+  contract::i64 blocks = 0;
+  contract::i64 spans = 0;
+  contract::i64 items = 0;
+  contract::i64 merges = 0;
+
+  friend bool operator==(const PlanCounts&, const PlanCounts&) = default;
+};
+PlanCounts CountsOf(const PlanLists& lists);
+
+// The offsets of a buffer with this room, and its size. REQUIRES: the bytes fit 63 bits.
+contract::PlanHeader LayOut(const PlanCounts& room);
+inline contract::i64 PlanDataBytes(const PlanCounts& room) { return LayOut(room).total_bytes; }
+
+// Writes the lists into `data`, resized to the room's bytes; every byte is defined.
+// REQUIRES: no list is longer than its room.
+void EncodePlanData(const PlanLists& lists, const PlanCounts& room, std::vector<std::byte>& data);
 std::vector<std::byte> EncodePlanData(const PlanLists& lists);
 
 // REQUIRES: `data` came from EncodePlanData (magic and version are checked; a mismatch aborts).

@@ -96,21 +96,21 @@ void CheckPartials(const Plan& plan, const PlanDataView& view) {
   std::map<int, i64> merged;
   for (const contract::RowBlock& block : view.blocks) {
     if (block.splits <= 1) {
-      RC_ASSERT(block.partial_row == -1);
+      RC_ASSERT(block.partial_begin == -1);
       continue;
     }
-    RC_ASSERT(block.partial_row == next);
-    next = contract::PartialRow(block, block.splits, 0);
+    RC_ASSERT(block.partial_begin == next);
+    next += block.splits * block.vectors();
   }
-  RC_ASSERT(view.header->partial_rows == next);
+  RC_ASSERT(view.header->partials == next);
   RC_ASSERT(view.partials().Bytes() == plan.workspace_bytes);
   for (const contract::MergeItem& merge : view.merges) {
-    RC_ASSERT(merge.row_begin == merged[merge.block]);
-    RC_ASSERT(merge.row_count > 0);
-    merged[merge.block] += merge.row_count;
+    RC_ASSERT(merge.begin == merged[merge.block]);
+    RC_ASSERT(merge.count > 0);
+    merged[merge.block] += merge.count;
   }
   for (std::size_t b = 0; b < view.blocks.size(); ++b) {
-    const i64 expected = view.blocks[b].splits == 1 ? 0 : view.blocks[b].row_count;
+    const i64 expected = view.blocks[b].splits == 1 ? 0 : view.blocks[b].vectors();
     RC_ASSERT(merged[static_cast<int>(b)] == expected);
   }
 }
@@ -145,7 +145,7 @@ void CheckWorkItems(const Plan& plan, const PlanDataView& view) {
     RC_ASSERT(info.key_end == item.key_end);
     RC_ASSERT(info.row_end <= plan.q_len[static_cast<std::size_t>(info.request)]);
     RC_ASSERT(info.key_end <= plan.kv_len[static_cast<std::size_t>(info.request)]);
-    RC_ASSERT(info.partial_row < view.header->partial_rows);
+    RC_ASSERT(info.partial < view.header->partials);
   }
 }
 

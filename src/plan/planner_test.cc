@@ -48,14 +48,14 @@ RequestOptions Shared(std::int64_t batch, std::int64_t prefix, std::int64_t own)
 
 TEST(Planner, DecodeIsSplitAcrossSlots) {
   const Plan plan = PlanOf(Decode({131072}));
-  EXPECT_EQ(plan.path, "cpu/avx512_bf16");
+  EXPECT_EQ(plan.path(), "cpu/avx512_bf16");
   EXPECT_EQ(plan.split.items, 8);
   EXPECT_EQ(plan.split.max_splits, 8);
   EXPECT_EQ(plan.split.merged_rows, 1);
   EXPECT_LE(plan.split.balance, 1.01);
   EXPECT_EQ(plan.kv_bytes, 131072LL * 8 * 128 * 2 * 2);
   EXPECT_DOUBLE_EQ(plan.flops, 2.0 * 131072 * 32 * 256);
-  EXPECT_EQ(plan.tile.kv_heads, 8);  // Page-major: all heads together.
+  EXPECT_EQ(plan.launch().tile.kv_heads, 8);  // Page-major: all heads together.
 }
 
 TEST(Planner, OneSlotIsNotSplitNeedlessly) {

@@ -70,34 +70,38 @@ class BlockVisibility {
 
 }  // namespace
 
-Result<BlockList> MakeRowBlocks(const AttentionRequest& request, const RequestGeometry& geometry,
-                                std::int64_t rows_per_block) {
+Status MakeRowBlocks(const AttentionRequest& request, const RequestGeometry& geometry,
+                     const RowTiling& tiling, BlockList& list) {
   std::int64_t count = 0;
   for (std::int64_t r = 0; r < geometry.batch; ++r) {
-    count += CeilDiv(geometry.q_len(r), rows_per_block);
+    const std::int64_t q_len = geometry.q_len(r);
+    count += CeilDiv(q_len, tiling.RowsOf(tiling.ClassOf(q_len)));
   }
   if (count > kMaxListEntries) {
     return Status::Invalid("q_indptr",
                            fmt::format("{} rows make {} row blocks, expected <= {}",
                                        geometry.q_begin.back(), count, kMaxListEntries));
   }
-  BlockList list;
+  list.blocks.clear();
+  list.visible_pairs = 0;
   list.blocks.reserve(static_cast<std::size_t>(count));
   const BlockVisibility visibility(request, geometry);
   for (std::int64_t r = 0; r < geometry.batch; ++r) {
     const std::int64_t q_len = geometry.q_len(r);
     const std::int64_t kv_len = geometry.kv_len(r);
-    const std::int64_t blocks = CeilDiv(q_len, rows_per_block);
+    const int row_class = tiling.ClassOf(q_len);
+    const std::int64_t blocks = CeilDiv(q_len, tiling.RowsOf(row_class));
     for (std::int64_t b = 0; b < blocks; ++b) {
       PlannedBlock& block = list.blocks.emplace_back();
       block.request = static_cast<int>(r);
+      block.row_class = row_class;
       block.row_begin = q_len / blocks * b + std::min(b, q_len % blocks);
       block.row_count = q_len / blocks + (b < q_len % blocks);
       visibility.Fill(block, geometry.q_begin[static_cast<std::size_t>(r)], q_len, kv_len,
                       list.visible_pairs);
     }
   }
-  return list;
+  return {};
 }
 
 }  // namespace kvilt::plan

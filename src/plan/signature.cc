@@ -1,5 +1,7 @@
 #include "src/plan/signature.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -58,6 +60,24 @@ void AddRope(Hash& hash, const Rope& rope) {
   hash.Add(rope.key_positions.defined());
 }
 
+// The request gives `path` where the plan has something else next.
+Status OtherOperand(const AttentionRequest& request, const FieldPath& path, const Plan& plan,
+                    std::size_t next) {
+  if (next < plan.signature.size()) {
+    bool given = false;
+    const Status status = ForEachTensor(request, [&](const FieldPath& other, const TensorView&) {
+      given |= other.Is(plan.signature[next].operand);
+      return Status();
+    });
+    KVILT_CHECK(status.ok());
+    if (!given) {
+      return Status::Precondition(plan.signature[next].operand,
+                                  "not given; the plan was made with it");
+    }
+  }
+  return Status::Precondition(path.str(), "given; the plan was made without it");
+}
+
 }  // namespace
 
 std::vector<OperandSignature> MakeSignature(const AttentionRequest& request) {
@@ -74,6 +94,58 @@ std::vector<OperandSignature> MakeSignature(const AttentionRequest& request) {
       });
   KVILT_CHECK(status.ok());
   return signature;
+}
+
+Status CheckSameKind(const AttentionRequest& request, const Plan& plan) {
+  std::size_t next = 0;
+  KVILT_RETURN_IF_ERROR(
+      ForEachTensor(request, [&](const FieldPath& path, const TensorView& tensor) -> Status {
+        if (next == plan.signature.size() || !path.Is(plan.signature[next].operand)) {
+          return OtherOperand(request, path, plan, next);
+        }
+        const OperandSignature& planned = plan.signature[next++];
+        if (tensor.dtype == planned.dtype) return {};
+        return Status::Precondition(
+            path.str(".dtype"),
+            fmt::format("{}; the plan was made for {}", Name(tensor.dtype), Name(planned.dtype)));
+      }));
+  if (next < plan.signature.size()) {
+    return Status::Precondition(plan.signature[next].operand,
+                                "not given; the plan was made with it");
+  }
+  const auto same = [](std::string_view field, std::int64_t planned, std::int64_t found) {
+    if (planned == found) return Status();
+    return Status::Precondition(std::string(field),
+                                fmt::format("{}; the plan was made for {}, and an update changes "
+                                            "only lengths; make a new plan",
+                                            found, planned));
+  };
+  const auto head_dim = [](const TensorView& rows) {
+    return rows.shape[2] * (rows.dtype == DType::kNVFP4 ? 2 : 1);
+  };
+  KVILT_RETURN_IF_ERROR(same("q_heads", plan.q_heads, request.q.shape[1]));
+  KVILT_RETURN_IF_ERROR(same("head_dim_qk", plan.head_dim_qk, head_dim(request.q)));
+  KVILT_RETURN_IF_ERROR(same("head_dim_vo", plan.head_dim_vo, request.out.shape[2]));
+  const CacheSide& k = request.segments.front().k();
+  const int head_axis = k.data.rank - (k.layout == KvLayout::kNHD ? 2 : 3);
+  KVILT_RETURN_IF_ERROR(same("kv_heads", plan.kv_heads, k.data.shape[head_axis]));
+  if (OptionsHash(request) == plan.options_hash) return {};
+  return Status::Precondition("request",
+                              "its options (scales, mask, window, positions, bias, RoPE, sink, "
+                              "layouts, owners) are not those of the plan, and an update changes "
+                              "only lengths; make a new plan");
+}
+
+void UpdateSignature(const AttentionRequest& request, std::vector<OperandSignature>& signature) {
+  std::size_t next = 0;
+  const Status status = ForEachTensor(request, [&](const FieldPath&, const TensorView& tensor) {
+    OperandSignature& entry = signature[next++];
+    entry.shape.assign(tensor.shape, tensor.shape + tensor.rank);
+    entry.stride.assign(tensor.stride, tensor.stride + tensor.rank);
+    entry.alignment = AlignmentOf(tensor.data);
+    return Status();
+  });
+  KVILT_CHECK(status.ok());
 }
 
 std::vector<CopyWidth> MakeCopyWidths(const AttentionRequest& request) {

@@ -12,6 +12,13 @@ namespace kvilt::plan {
 // One entry per given tensor, in the order of operands.h.
 std::vector<OperandSignature> MakeSignature(const AttentionRequest& request);
 
+// Whether a request is of the kind that the plan was made for: operands, dtypes, ranks, heads, dims
+// and options; extents that follow lengths may differ. Errors: kFailedPrecondition names the field.
+// Allocates nothing unless it fails.
+Status CheckSameKind(const AttentionRequest& request, const Plan& plan);
+// Shapes, strides and alignments of a request of the same kind. Allocates nothing.
+void UpdateSignature(const AttentionRequest& request, std::vector<OperandSignature>& signature);
+
 // The widest copies that base and strides of each operand's rows allow. Only tensors with rows
 // (rank >= 3). SEMANTICS section 2.
 std::vector<CopyWidth> MakeCopyWidths(const AttentionRequest& request);

@@ -130,14 +130,16 @@ std::int64_t PartialRows(const std::vector<PlannedBlock>& blocks, const KeyRuns&
 }
 
 bool PartialBytes(std::int64_t rows, const ModelDims& dims, std::int64_t& bytes) {
+  std::int64_t vectors = 0;
+  return Multiply(rows, dims.q_heads, vectors) && VectorBytes(vectors, dims, bytes);
+}
+
+bool VectorBytes(std::int64_t vectors, const ModelDims& dims, std::int64_t& bytes) {
   // Room for outputs, states and the alignment of both.
   std::int64_t bound = 0;
-  const std::int64_t row_floats =
-      std::int64_t{dims.q_heads} * (dims.head_dim_vo + contract::kStateFloats);
-  if (!Multiply(rows, row_floats * 4, bound) || !Add(bound, 1024, bound)) {
-    return false;
-  }
-  bytes = contract::PartialLayout{rows, dims.q_heads, dims.head_dim_vo}.Bytes();
+  const std::int64_t floats = dims.head_dim_vo + contract::kStateFloats;
+  if (!Multiply(vectors, floats * 4, bound) || !Add(bound, 1024, bound)) return false;
+  bytes = contract::PartialLayout{vectors, dims.head_dim_vo}.Bytes();
   return true;
 }
 

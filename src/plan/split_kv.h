@@ -1,4 +1,4 @@
-// Decides how each key run is cut: into splits along its keys, and into groups of KV heads.
+// CPU: decides how each key run is cut: into splits along its keys, and into groups of KV heads.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,12 @@ struct SplitContext {
   const PlanOptions& options;
 };
 
-// Rows of the workspace that the runs' splits need (saturated), and the bytes they take. False when
-// the bytes leave 64 bits.
+// Query rows of all partials that the runs' splits need (saturated).
 std::int64_t PartialRows(const std::vector<PlannedBlock>& blocks, const KeyRuns& runs);
+// What so many partial rows of all query heads, or so many vectors, take. False when the bytes
+// leave 64 bits.
 bool PartialBytes(std::int64_t rows, const ModelDims& dims, std::int64_t& bytes);
+bool VectorBytes(std::int64_t vectors, const ModelDims& dims, std::int64_t& bytes);
 
 // kAuto: near-equal items, kItemsPerSlot per slot, no split shorter than kMinSplitKeys, none at
 // all on one slot, within options.workspace_limit_bytes; false when even unsplit runs (those of

@@ -111,6 +111,12 @@ bool MayMeet(const TensorView& a, const TensorView& b, int dim, std::int64_t gap
 
 }  // namespace
 
+bool FieldPath::Is(std::string_view text) const {
+  if (prefix.empty()) return text == name;
+  return text.size() == prefix.size() + 1 + name.size() && text.starts_with(prefix) &&
+         text[prefix.size()] == '.' && text.ends_with(name);
+}
+
 std::string FieldPath::str() const { return str(""); }
 
 std::string FieldPath::str(std::string_view suffix) const {

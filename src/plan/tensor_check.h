@@ -21,6 +21,7 @@ struct FieldPath {
   std::string_view name;    // "k.data"
   std::string str() const;
   std::string str(std::string_view suffix) const;  // str() + suffix
+  bool Is(std::string_view text) const;            // text == str(), without building it.
 };
 
 inline constexpr std::int64_t kAnyExtent = -1;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "src/contract/softmax.h"
 #include "src/contract/types.h"
@@ -38,24 +40,21 @@ int HeadGroups(std::int64_t rows, const ModelDims& dims, const DeviceSpec& spec)
   return static_cast<int>(contract::CeilDiv<std::int64_t>(dims.kv_heads, together));
 }
 
-TileChoice DescribeTile(const std::string& path, std::int64_t rows, int heads,
-                        const ModelDims& dims) {
-  TileChoice tile;
-  tile.q_rows = static_cast<int>(rows * dims.group());
+void DescribeCpuTile(std::int64_t rows, int heads, int operand_bytes, const ModelDims& dims,
+                     const DeviceSpec& spec, Launch& launch) {
+  const std::int64_t head_rows = rows * dims.group();
+  TileChoice& tile = launch.tile;
+  tile.q_rows = static_cast<int>(head_rows);
   tile.kv_rows = static_cast<int>(kTileKeys);
   tile.head_dim_qk = dims.head_dim_qk;
   tile.head_dim_vo = dims.head_dim_vo;
   tile.kv_heads = heads;
-  tile.name = fmt::format("{} {}x{} d{}/{}", path, tile.q_rows, tile.kv_rows, dims.head_dim_qk,
-                          dims.head_dim_vo);
-  return tile;
-}
+  tile.name.clear();
+  fmt::format_to(std::back_inserter(tile.name), "{} {}x{} d{}/{}", launch.path, tile.q_rows,
+                 tile.kv_rows, dims.head_dim_qk, dims.head_dim_vo);
 
-std::vector<SmemPart> WorkingSet(std::int64_t rows, int heads, int operand_bytes,
-                                 const ModelDims& dims) {
-  const std::int64_t head_rows = rows * dims.group();
   const std::int64_t state_rows = head_rows * heads;
-  return {
+  const std::pair<const char*, std::int64_t> parts[] = {
       {"q", state_rows * dims.head_dim_qk * kF32Bytes},
       {"k_tile", kTileKeys * dims.head_dim_qk * operand_bytes},
       {"v_tile", kTileKeys * dims.head_dim_vo * operand_bytes},
@@ -63,6 +62,12 @@ std::vector<SmemPart> WorkingSet(std::int64_t rows, int heads, int operand_bytes
       {"out", state_rows * dims.head_dim_vo * kF32Bytes},
       {"softmax", state_rows * contract::kStateFloats * kF32Bytes},
   };
+  launch.smem.resize(std::size(parts));
+  for (std::size_t i = 0; i < std::size(parts); ++i) {
+    launch.smem[i].name = parts[i].first;
+    launch.smem[i].bytes = parts[i].second;
+  }
+  launch.smem_limit_bytes = L2Limit(spec);
 }
 
 }  // namespace kvilt::plan

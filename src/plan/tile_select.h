@@ -28,12 +28,11 @@ std::int64_t RowsPerBlock(const ModelDims& dims, const DeviceSpec& spec);
 // walking several heads page by page saves nothing. 1 = all heads together, the page-major order.
 int HeadGroups(std::int64_t rows, const ModelDims& dims, const DeviceSpec& spec);
 
-// `rows` (query rows) and `heads` (KV heads) are the largest of the plan's items.
-TileChoice DescribeTile(const std::string& path, std::int64_t rows, int heads,
-                        const ModelDims& dims);
-// The working set of one worker, by part. `operand_bytes`: of a decoded K or V element.
-std::vector<SmemPart> WorkingSet(std::int64_t rows, int heads, int operand_bytes,
-                                 const ModelDims& dims);
+// Fills tile, working set and limit of a CPU launch whose path is set, using their memory again.
+// `rows` (query rows) and `heads` (KV heads) are the largest of the plan's items; `operand_bytes`:
+// of a decoded K or V element.
+void DescribeCpuTile(std::int64_t rows, int heads, int operand_bytes, const ModelDims& dims,
+                     const DeviceSpec& spec, Launch& launch);
 
 // Bytes of L2 that planning reckons with: the spec's, or 1 MiB when it does not say.
 std::int64_t L2Limit(const DeviceSpec& spec);

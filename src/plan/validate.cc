@@ -12,10 +12,11 @@ namespace {
 
 class RequestChecker {
  public:
-  RequestChecker(const AttentionRequest& request, DeviceKind device, bool check_pages)
-      : request_(request), device_(device), check_pages_(check_pages) {}
+  RequestChecker(const AttentionRequest& request, DeviceKind device, bool check_pages,
+                 RequestGeometry& geometry)
+      : request_(request), device_(device), check_pages_(check_pages), geometry_(geometry) {}
 
-  Result<RequestGeometry> Check() {
+  Status Check() {
     KVILT_RETURN_IF_ERROR(CheckNumbers(request_));
     KVILT_RETURN_IF_ERROR(CheckQuery());
     KVILT_RETURN_IF_ERROR(CheckIndptr());
@@ -24,8 +25,7 @@ class RequestChecker {
     KVILT_RETURN_IF_ERROR(CheckOutputs());
     KVILT_RETURN_IF_ERROR(CheckMask(request_, device_, geometry_));
     KVILT_RETURN_IF_ERROR(CheckExtras(request_, device_, geometry_));
-    KVILT_RETURN_IF_ERROR(CheckMemory(request_, device_));
-    return std::move(geometry_);
+    return CheckMemory(request_, device_);
   }
 
  private:
@@ -95,6 +95,7 @@ class RequestChecker {
       return Status::Invalid("q_indptr[0]", fmt::format("{}, expected 0", indptr[0]));
     }
     const std::int64_t total = request_.q.shape[0];
+    geometry_.q_begin.clear();
     geometry_.q_begin.reserve(static_cast<std::size_t>(indptr.size));
     geometry_.q_begin.push_back(0);
     for (std::int64_t i = 1; i < indptr.size; ++i) {
@@ -119,26 +120,26 @@ class RequestChecker {
       return Status::Invalid("segments", "none, expected at least one");
     }
     bool private_seen = false;
+    geometry_.segments.resize(request_.segments.size());
     for (std::size_t i = 0; i < request_.segments.size(); ++i) {
       const Segment& segment = request_.segments[i];
       const std::string field = fmt::format("segments[{}]", i);
-      Result<SegmentGeometry> checked =
-          CheckSegment(segment, geometry_.batch, device_, check_pages_, field);
-      if (!checked.ok()) return checked.status();
+      SegmentGeometry& checked = geometry_.segments[i];
+      KVILT_RETURN_IF_ERROR(
+          CheckSegment(segment, geometry_.batch, device_, check_pages_, field, checked));
       if (!segment.owners.empty() && private_seen) {
         return Status::Invalid(field + ".owners",
                                "shared after a private segment, expected shared "
                                "segments first");
       }
       private_seen = private_seen || segment.owners.empty();
-      KVILT_RETURN_IF_ERROR(CheckAgreement(*checked, field));
-      geometry_.segments.push_back(std::move(*checked));
+      KVILT_RETURN_IF_ERROR(CheckAgreement(checked, field, i == 0));
     }
     return {};
   }
 
-  Status CheckAgreement(const SegmentGeometry& segment, const std::string& field) {
-    if (geometry_.segments.empty()) {
+  Status CheckAgreement(const SegmentGeometry& segment, const std::string& field, bool first) {
+    if (first) {
       geometry_.kv_heads = segment.kv_heads;
       geometry_.head_dim_vo = segment.head_dim_v;
       if (geometry_.q_heads % segment.kv_heads != 0) {
@@ -224,14 +225,14 @@ class RequestChecker {
   const AttentionRequest& request_;
   const DeviceKind device_;
   const bool check_pages_;
-  RequestGeometry geometry_;
+  RequestGeometry& geometry_;
 };
 
 }  // namespace
 
-Result<RequestGeometry> Validate(const AttentionRequest& request, DeviceKind device,
-                                 bool check_pages) {
-  return RequestChecker(request, device, check_pages).Check();
+Status Validate(const AttentionRequest& request, DeviceKind device, bool check_pages,
+                RequestGeometry& geometry) {
+  return RequestChecker(request, device, check_pages, geometry).Check();
 }
 
 Status CheckPlanOptions(const PlanOptions& options) {

@@ -45,9 +45,10 @@ struct RequestGeometry {
   }
 };
 
-// The request against the device kind: operands, tables, options, and CheckMemory.
-Result<RequestGeometry> Validate(const AttentionRequest& request, DeviceKind device,
-                                 bool check_pages);
+// The request against the device kind: operands, tables, options, and CheckMemory. Replaces
+// `geometry`, whose memory is used again; on an error it holds nothing of use.
+Status Validate(const AttentionRequest& request, DeviceKind device, bool check_pages,
+                RequestGeometry& geometry);
 
 // The plan's own options, without a request.
 Status CheckPlanOptions(const PlanOptions& options);

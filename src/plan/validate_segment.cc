@@ -355,11 +355,13 @@ Status WalkTable(const Segment& segment, const SegmentGeometry& geometry, std::i
   return WalkRaggedIndptr(segment.ragged()->indptr, rows, geometry.page_size, device, field, visit);
 }
 
-Result<SegmentGeometry> CheckSegment(const Segment& segment, std::int64_t batch, DeviceKind device,
-                                     bool check_pages, std::string_view field) {
+Status CheckSegment(const Segment& segment, std::int64_t batch, DeviceKind device, bool check_pages,
+                    std::string_view field, SegmentGeometry& geometry) {
   Result<SegmentGeometry> sides = CheckSides(segment, device, false, field);
   if (!sides.ok()) return sides.status();
-  SegmentGeometry geometry = std::move(*sides);
+  sides->lengths = std::move(geometry.lengths);
+  sides->lengths.clear();
+  geometry = std::move(*sides);
   KVILT_RETURN_IF_ERROR(CheckOwners(segment, batch, field));
   const std::int64_t rows = segment.owners.empty() ? batch : 1;
 
@@ -372,6 +374,13 @@ Result<SegmentGeometry> CheckSegment(const Segment& segment, std::int64_t batch,
       WalkTable(segment, geometry, rows, device, check_pages, field, std::cref(keep)));
 
   if (AnyToken(geometry.lengths)) KVILT_RETURN_IF_ERROR(CheckCacheAddressed(segment, field));
+  return {};
+}
+
+Result<SegmentGeometry> CheckSegment(const Segment& segment, std::int64_t batch, DeviceKind device,
+                                     bool check_pages, std::string_view field) {
+  SegmentGeometry geometry;
+  KVILT_RETURN_IF_ERROR(CheckSegment(segment, batch, device, check_pages, field, geometry));
   return geometry;
 }
 

@@ -47,6 +47,10 @@ Result<SegmentGeometry> CheckSides(const Segment& segment, DeviceKind device, bo
 // CheckSides, then the owners and the table: one row per request (`batch` of them; kAnyExtent: as
 // many as the table has), or exactly one for a shared segment. `check_pages`: every addressed id
 // of a host table must be in [0, pages). Null data is legal only where no row has a token.
+// Replaces `geometry`, whose memory is used again.
+Status CheckSegment(const Segment& segment, std::int64_t batch, DeviceKind device, bool check_pages,
+                    std::string_view field, SegmentGeometry& geometry);
+
 Result<SegmentGeometry> CheckSegment(const Segment& segment, std::int64_t batch, DeviceKind device,
                                      bool check_pages, std::string_view field);
 

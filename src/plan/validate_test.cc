@@ -232,7 +232,7 @@ TEST(BadInput, PlanOptions) {
   bad = spec;
   bad.kind = DeviceKind::kCuda;
   bad.name = "sm_90";
-  expect({}, bad, "spec.kind", "cuda (sm_90)", StatusCode::kUnsupported);
+  expect({}, bad, "spec.smem_per_block_bytes", "0, expected > 0", StatusCode::kInvalidArgument);
 }
 
 }  // namespace

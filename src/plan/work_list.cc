@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <queue>
 
 #include "src/core/check.h"
 #include "src/plan/cost_model.h"
@@ -17,25 +16,28 @@ using contract::i64;
 
 class WorkListBuilder {
  public:
-  WorkListBuilder(const SplitContext& context, const KeyRuns& runs)
-      : context_(context), runs_(runs), members_(runs.members) {}
+  WorkListBuilder(const SplitContext& context, const KeyRuns& runs, WorkListScratch& scratch,
+                  PlanLists& lists)
+      : context_(context), runs_(runs), scratch_(scratch), lists_(lists) {}
 
-  Result<PlanLists> Build() {
+  Status Build() {
+    lists_.clear();
+    scratch_.members.assign(runs_.members.begin(), runs_.members.end());
     KVILT_RETURN_IF_ERROR(CheckCounts());
     CutRuns();
     NumberSplits();
-    AddRequests();
+    FillRequests(context_.geometry, lists_);
     AddBlocks();
-    lists_.spans.reserve(borders_.size());
-    lists_.items.reserve(borders_.size());
+    lists_.spans.reserve(scratch_.borders.size());
+    lists_.items.reserve(scratch_.borders.size());
     for (std::size_t i = 0; i < runs_.runs.size(); ++i) AddItems(i);
     const auto costlier = [](const auto& a, const auto& b) { return a.cost > b.cost; };
     if (!std::is_sorted(lists_.items.begin(), lists_.items.end(), costlier)) {
       std::stable_sort(lists_.items.begin(), lists_.items.end(), costlier);
     }
     AddMerges();
-    FillHeader();
-    return std::move(lists_);
+    FillHeader(context_.geometry, lists_);
+    return {};
   }
 
  private:
@@ -49,97 +51,75 @@ class WorkListBuilder {
     }
     for (const PlannedBlock& block : context_.blocks)
       merges += static_cast<double>(block.row_count);
-    const double most = std::max({items, spans, merges});
-    if (most <= static_cast<double>(kMaxListEntries)) return {};
-    if (context_.options.split == SplitMode::kFixed) {
-      return Status::Exhausted(
-          "options.fixed_split_rows",
-          fmt::format("{} makes {:.0f} work items, expected <= {}: use longer "
-                      "splits",
-                      context_.options.fixed_split_rows, most, kMaxListEntries));
-    }
-    return Status::Exhausted("q_indptr", fmt::format("the batch makes {:.0f} work items, expected "
-                                                     "<= {}",
-                                                     most, kMaxListEntries));
+    return CheckListCounts(std::max({items, spans, merges}), context_.options);
   }
 
   // Borders of each run, one after another; rounding to tiles may merge some splits.
   void CutRuns() {
-    borders_begin_.reserve(runs_.runs.size() + 1);
-    borders_begin_.push_back(0);
-    std::vector<std::int64_t> cuts;
+    std::vector<std::int64_t>& begins = scratch_.borders_begin;
+    scratch_.borders.clear();
+    begins.clear();
+    begins.reserve(runs_.runs.size() + 1);
+    begins.push_back(0);
     for (const KeyRun& run : runs_.runs) {
-      CutsOf(context_, run, cuts);
-      KVILT_CHECK(static_cast<std::int64_t>(cuts.size()) <= run.splits + 1);
-      borders_.insert(borders_.end(), cuts.begin(), cuts.end());
-      borders_begin_.push_back(static_cast<std::int64_t>(borders_.size()));
+      CutsOf(context_, run, scratch_.cuts);
+      KVILT_CHECK(static_cast<std::int64_t>(scratch_.cuts.size()) <= run.splits + 1);
+      scratch_.borders.insert(scratch_.borders.end(), scratch_.cuts.begin(), scratch_.cuts.end());
+      begins.push_back(static_cast<std::int64_t>(scratch_.borders.size()));
     }
   }
 
   std::int64_t SplitsOf(std::size_t run) const {
-    return borders_begin_[run + 1] - borders_begin_[run] - 1;
+    return scratch_.borders_begin[run + 1] - scratch_.borders_begin[run] - 1;
   }
 
   void NumberSplits() {
-    block_splits_.assign(context_.blocks.size(), 0);
+    scratch_.block_splits.assign(context_.blocks.size(), 0);
     for (std::size_t b = 0; b < context_.blocks.size(); ++b) {
       for (std::int64_t i = runs_.block_begin[b]; i < runs_.block_begin[b + 1]; ++i) {
         const KeyRuns::BlockRun& entry = runs_.block_runs[static_cast<std::size_t>(i)];
-        members_[static_cast<std::size_t>(entry.member)].first_split = block_splits_[b];
-        block_splits_[b] += SplitsOf(static_cast<std::size_t>(entry.run));
+        scratch_.members[static_cast<std::size_t>(entry.member)].first_split =
+            scratch_.block_splits[b];
+        scratch_.block_splits[b] += SplitsOf(static_cast<std::size_t>(entry.run));
       }
     }
   }
 
-  void AddRequests() {
-    const RequestGeometry& geometry = context_.geometry;
-    lists_.requests.reserve(static_cast<std::size_t>(geometry.batch));
-    i64 keys = 0;
-    for (std::int64_t r = 0; r < geometry.batch; ++r) {
-      contract::RequestInfo& info = lists_.requests.emplace_back();
-      info.q_row_begin = geometry.q_begin[static_cast<std::size_t>(r)];
-      info.q_len = geometry.q_len(r);
-      info.kv_len = geometry.kv_len(r);
-      info.mask_byte_begin = geometry.mask_begin[static_cast<std::size_t>(r)];
-      info.key_position_begin = keys;
-      keys += info.kv_len;
-    }
-    lists_.segment_begins.assign(geometry.segment_begins.begin(), geometry.segment_begins.end());
-  }
-
+  // Every block has all heads: items cut them, but not into splits of their own.
   void AddBlocks() {
     lists_.blocks.reserve(context_.blocks.size());
-    i64 rows = 0;
+    i64 partials = 0;
     for (std::size_t b = 0; b < context_.blocks.size(); ++b) {
       const PlannedBlock& planned = context_.blocks[b];
       contract::RowBlock& block = lists_.blocks.emplace_back();
       block.request = planned.request;
-      block.splits = static_cast<int>(block_splits_[b]);
+      block.splits = static_cast<int>(scratch_.block_splits[b]);
+      block.q_head_count = context_.dims.q_heads;
       block.row_begin = planned.row_begin;
       block.row_count = planned.row_count;
       if (block.splits > 1) {
-        block.partial_row = rows;
-        rows += block.splits * block.row_count;
+        block.partial_begin = partials;
+        partials += block.splits * block.vectors();
       }
     }
-    lists_.header.partial_rows = rows;
+    lists_.header.partials = partials;
   }
 
   void AddItems(std::size_t index) {
     const KeyRun& run = runs_.runs[index];
-    const auto member_begin = runs_.runs[index].member_begin;
     const std::int64_t head_rows = run.rows * context_.dims.group();
     for (std::int64_t split = 0; split < SplitsOf(index); ++split) {
       const auto span_begin = static_cast<int>(lists_.spans.size());
-      for (std::int64_t m = member_begin; m < member_begin + run.member_count; ++m) {
-        const RunMember& member = members_[static_cast<std::size_t>(m)];
+      for (std::int64_t m = run.member_begin; m < run.member_begin + run.member_count; ++m) {
+        const RunMember& member = scratch_.members[static_cast<std::size_t>(m)];
         lists_.spans.push_back({member.block, static_cast<int>(member.first_split + split)});
       }
       contract::WorkItem item;
       item.span_begin = span_begin;
       item.span_count = static_cast<int>(run.member_count);
-      item.key_begin = borders_[static_cast<std::size_t>(borders_begin_[index] + split)];
-      item.key_end = borders_[static_cast<std::size_t>(borders_begin_[index] + split + 1)];
+      const auto border = static_cast<std::size_t>(scratch_.borders_begin[index] + split);
+      item.key_begin = scratch_.borders[border];
+      item.key_end = scratch_.borders[border + 1];
       const double key_cost =
           context_.costs.Range(run.request, {item.key_begin, item.key_end}, head_rows);
       AddHeadGroups(run, key_cost, static_cast<double>(head_rows), item);
@@ -168,71 +148,117 @@ class WorkListBuilder {
       const i64 row_elements =
           i64{context_.dims.q_heads} * context_.dims.head_dim_vo * std::max(block.splits, 1);
       const i64 rows = std::max<i64>(1, kMergeElements / row_elements);
-      for (i64 row = 0; row < block.row_count; row += rows) {
+      const i64 step = rows * block.q_head_count;
+      for (i64 vector = 0; vector < block.vectors(); vector += step) {
         contract::MergeItem& merge = lists_.merges.emplace_back();
         merge.block = static_cast<int>(b);
-        merge.row_begin = row;
-        merge.row_count = std::min<i64>(rows, block.row_count - row);
+        merge.begin = vector;
+        merge.count = std::min<i64>(step, block.vectors() - vector);
       }
     }
   }
 
-  void FillHeader() {
-    contract::PlanHeader& header = lists_.header;
-    header.batch = static_cast<int>(context_.geometry.batch);
-    header.segments = static_cast<int>(context_.geometry.segments.size());
-    header.q_heads = context_.dims.q_heads;
-    header.kv_heads = context_.dims.kv_heads;
-    header.head_dim_qk = context_.dims.head_dim_qk;
-    header.head_dim_vo = context_.dims.head_dim_vo;
-  }
-
   const SplitContext& context_;
   const KeyRuns& runs_;
-  std::vector<RunMember> members_;
-  std::vector<std::int64_t> borders_;
-  std::vector<std::int64_t> borders_begin_;
-  std::vector<std::int64_t> block_splits_;
-  PlanLists lists_;
+  WorkListScratch& scratch_;
+  PlanLists& lists_;
 };
 
 // Makespan of the items taken in order by whichever slot is free first, over the ideal.
-double Balance(const std::vector<contract::WorkItem>& items, int slots) {
+double Balance(const std::vector<contract::WorkItem>& items, int slots,
+               std::vector<double>& free_at) {
   if (items.empty()) return 1;
-  std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
+  free_at.clear();
   double total = 0;
   double makespan = 0;
   for (const contract::WorkItem& item : items) {
     double start = 0;
     if (free_at.size() == static_cast<std::size_t>(slots)) {
-      start = free_at.top();
-      free_at.pop();
+      std::pop_heap(free_at.begin(), free_at.end(), std::greater<>());
+      start = free_at.back();
+      free_at.pop_back();
     }
     const double end = start + static_cast<double>(item.cost);
     makespan = std::max(makespan, end);
     total += static_cast<double>(item.cost);
-    free_at.push(end);
+    free_at.push_back(end);
+    std::push_heap(free_at.begin(), free_at.end(), std::greater<>());
   }
   return makespan * slots / total;
 }
 
 }  // namespace
 
-Result<PlanLists> MakeWorkLists(const SplitContext& context, const KeyRuns& runs) {
-  return WorkListBuilder(context, runs).Build();
+Status CheckListCounts(double most, const PlanOptions& options) {
+  if (most <= static_cast<double>(kMaxListEntries)) return {};
+  if (options.split == SplitMode::kFixed) {
+    return Status::Exhausted("options.fixed_split_rows",
+                             fmt::format("{} makes {:.0f} work items, expected <= {}: use longer "
+                                         "splits",
+                                         options.fixed_split_rows, most, kMaxListEntries));
+  }
+  return Status::Exhausted("q_indptr", fmt::format("the batch makes {:.0f} work items, expected "
+                                                   "<= {}",
+                                                   most, kMaxListEntries));
 }
 
-SplitSummary Summarize(const PlanLists& lists, const SplitContext& context) {
+void FillRequests(const RequestGeometry& geometry, PlanLists& lists) {
+  lists.requests.reserve(static_cast<std::size_t>(geometry.batch));
+  i64 keys = 0;
+  for (std::int64_t r = 0; r < geometry.batch; ++r) {
+    contract::RequestInfo& info = lists.requests.emplace_back();
+    info.q_row_begin = geometry.q_begin[static_cast<std::size_t>(r)];
+    info.q_len = geometry.q_len(r);
+    info.kv_len = geometry.kv_len(r);
+    info.mask_byte_begin = geometry.mask_begin[static_cast<std::size_t>(r)];
+    info.key_position_begin = keys;
+    keys += info.kv_len;
+  }
+  lists.segment_begins.assign(geometry.segment_begins.begin(), geometry.segment_begins.end());
+}
+
+void FillHeader(const RequestGeometry& geometry, PlanLists& lists) {
+  contract::PlanHeader& header = lists.header;
+  header.batch = static_cast<int>(geometry.batch);
+  header.segments = static_cast<int>(geometry.segments.size());
+  header.q_heads = geometry.q_heads;
+  header.kv_heads = geometry.kv_heads;
+  header.head_dim_qk = geometry.head_dim_qk;
+  header.head_dim_vo = geometry.head_dim_vo;
+}
+
+SplitSummary CountSplits(const PlanLists& lists, const PlanOptions& options) {
   SplitSummary summary;
-  summary.mode = context.options.split;
-  summary.fixed_rows = context.options.fixed_split_rows;
+  summary.mode = options.split;
+  summary.fixed_rows = options.fixed_split_rows;
   summary.items = static_cast<std::int64_t>(lists.items.size());
+  i64 vectors = 0;
   for (const contract::RowBlock& block : lists.blocks) {
     summary.max_splits = std::max<std::int64_t>(summary.max_splits, block.splits);
-    if (block.splits > 1) summary.merged_rows += block.row_count;
+    if (block.splits > 1) vectors += block.vectors();
   }
-  for (const contract::WorkItem& item : lists.items) summary.cascade_items += item.span_count > 1;
-  summary.balance = Balance(lists.items, context.spec.slots);
+  if (lists.header.q_heads > 0) summary.merged_rows = vectors / lists.header.q_heads;
+  for (const contract::WorkItem& item : lists.items) {
+    const int blocks = lists.spans[static_cast<std::size_t>(item.span_begin)].block;
+    const int last =
+        lists.spans[static_cast<std::size_t>(item.span_begin + item.span_count - 1)].block;
+    const auto request = [&](int block) {
+      return lists.blocks[static_cast<std::size_t>(block)].request;
+    };
+    summary.cascade_items += request(blocks) != request(last);
+  }
+  return summary;
+}
+
+Status MakeWorkLists(const SplitContext& context, const KeyRuns& runs, WorkListScratch& scratch,
+                     PlanLists& lists) {
+  return WorkListBuilder(context, runs, scratch, lists).Build();
+}
+
+SplitSummary Summarize(const PlanLists& lists, const SplitContext& context,
+                       WorkListScratch& scratch) {
+  SplitSummary summary = CountSplits(lists, context.options);
+  summary.balance = Balance(lists.items, context.spec.slots, scratch.free_at);
   return summary;
 }
 

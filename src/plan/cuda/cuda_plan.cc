@@ -1,0 +1,121 @@
+// GPU planning, from the checked request to lists.
+#include "src/plan/cuda/cuda_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "src/core/check.h"
+#include "src/plan/cuda/cost.h"
+#include "src/plan/cuda/describe.h"
+#include "src/plan/cuda/numbering.h"
+#include "src/plan/planner.h"
+
+namespace kvilt::plan::cuda {
+namespace {
+
+class CudaPlanner {
+ public:
+  CudaPlanner(const AttentionRequest& request, const ModelDims& dims, const Plan& plan,
+              PlanScratch& scratch)
+      : plan_(plan),
+        scratch_(scratch),
+        context_{request, scratch.geometry, dims, plan.spec, plan.options} {}
+
+  Status Run(bool keep_tiles) {
+    CudaScratch& cuda = scratch_.cuda;
+    if (keep_tiles) {
+      KVILT_RETURN_IF_ERROR(RestoreLaunches(context_, ViewPlanData(plan_.data), cuda));
+    } else {
+      KVILT_RETURN_IF_ERROR(ChooseLaunches(context_, false, cuda));
+      cuda.cascade_rows = ChooseCascadeLaunches(context_, cuda);
+    }
+    Result<bool> fits = Cut(cuda.cascade_rows);
+    if (!fits.ok()) return fits.status();
+    if (!*fits) KVILT_RETURN_IF_ERROR(GiveWay(keep_tiles));
+
+    std::int64_t bytes = 0;
+    const bool countable = VectorBytes(cuda.vectors, context_.dims, bytes);
+    KVILT_RETURN_IF_ERROR(CheckFixedWorkspace(bytes, countable, context_.options));
+    KVILT_RETURN_IF_ERROR(
+        BuildLists(context_, scratch_.blocks, scratch_.runs, cuda, scratch_.lists));
+    scratch_.split = CountSplits(scratch_.lists, context_.options);
+    DescribeLaunches(context_, scratch_.runs, scratch_.costs, cuda, plan_.launches,
+                     scratch_.launches, scratch_.split);
+    return {};
+  }
+
+ private:
+  // Rows, runs and pieces for the launches chosen; false when partials exceed the workspace.
+  Result<bool> Cut(std::int64_t cascade_rows) {
+    CudaScratch& cuda = scratch_.cuda;
+    KVILT_RETURN_IF_ERROR(
+        MakeRowBlocks(context_.request, context_.geometry, cuda.tiling, scratch_.blocks));
+    RunOptions options;
+    options.cascade = cascade_rows > 0;
+    options.cascade_rows = cascade_rows;
+    const bool any = cuda.launches.front().formats == kAnyFormats;
+    if (!any && cuda.pairs.size() > 1) options.segment_formats = cuda.segment_formats;
+    MakeKeyRuns(context_.request, context_.geometry, scratch_.blocks.blocks, scratch_.costs,
+                context_.dims, options, scratch_.runs);
+    cuda.run_launch.clear();
+    for (const KeyRun& run : scratch_.runs.runs) cuda.run_launch.push_back(LaunchOf(run, any));
+    return Partition(context_, scratch_.blocks, scratch_.runs, cuda);
+  }
+
+  int LaunchOf(const KeyRun& run, bool any) const {
+    const CudaScratch& cuda = scratch_.cuda;
+    const bool cascade = run.member_count > 1;
+    const auto block = static_cast<std::size_t>(
+        scratch_.runs.members[static_cast<std::size_t>(run.member_begin)].block);
+    const int row_class = cascade ? RowClassOf(run.rows * context_.dims.group())
+                                  : scratch_.blocks.blocks[block].row_class;
+    for (std::size_t l = 0; l < cuda.launch_count; ++l) {
+      const LaunchDraft& launch = cuda.launches[l];
+      if (launch.cascade == cascade && launch.row_class == row_class &&
+          (any || launch.formats == run.formats)) {
+        return static_cast<int>(l);
+      }
+    }
+    KVILT_CHECK(false);
+    return 0;
+  }
+
+  // The workspace does not even hold what cascades and several formats need by themselves.
+  Status GiveWay(bool keep_tiles) {
+    CudaScratch& cuda = scratch_.cuda;
+    if (cuda.cascade_rows > 0) {
+      cuda.cascade_rows = 0;
+      while (!keep_tiles && cuda.launches[cuda.launch_count - 1].cascade) --cuda.launch_count;
+      Result<bool> fits = Cut(0);
+      if (!fits.ok()) return fits.status();
+      if (*fits) return {};
+    }
+    if (keep_tiles) {
+      return Status::Exhausted(
+          "options.workspace_limit_bytes",
+          fmt::format("{} bytes: segments of several dtypes need partials, and an update keeps the "
+                      "tiles; plan again",
+                      context_.options.workspace_limit_bytes));
+    }
+    KVILT_RETURN_IF_ERROR(ChooseLaunches(context_, true, cuda));
+    Result<bool> fits = Cut(0);
+    if (!fits.ok()) return fits.status();
+    KVILT_CHECK(*fits);
+    return {};
+  }
+
+  const Plan& plan_;
+  PlanScratch& scratch_;
+  const CudaContext context_;
+};
+
+}  // namespace
+
+Status PlanCuda(const AttentionRequest& request, const ModelDims& dims, const Plan& plan,
+                bool keep_tiles, PlanScratch& scratch) {
+  return CudaPlanner(request, dims, plan, scratch).Run(keep_tiles);
+}
+
+}  // namespace kvilt::plan::cuda

@@ -41,7 +41,7 @@ Result<std::vector<Plan>> MakePlans(const PlanArgs& args) {
   if (!problems.ok()) return problems.status();
   std::vector<Plan> plans;
   for (const core::Problem& problem : *problems) {
-    const Result<core::ProblemData> data = core::BuildProblemShape(problem);
+    const Result<core::ProblemData> data = core::BuildProblemShape(problem, spec->kind);
     if (!data.ok()) return data.status();
     Result<Plan> plan = MakePlan(data->request(), *spec, data->plan_options());
     if (!plan.ok()) return plan.status();

@@ -22,24 +22,13 @@ namespace kvilt {
 Result<Plan> MakePlan(const AttentionRequest& request, const DeviceSpec& spec,
                       const PlanOptions& options = {});
 
-// What a server may ever ask for, to size one workspace ahead of time.
-struct WorkspaceCapacity {
-  int q_heads = 0;
-  int kv_heads = 0;
-  int head_dim_qk = 0;
-  int head_dim_vo = 0;
-  std::int64_t query_rows = 0;  // Of a batch, all requests together.
-  std::int64_t kv_len = 0;      // Of one request.
-  int segments = 1;             // Of a request.
-  int shared_segments = 0;      // Of those, how many may have owners.
-};
-
 // Bytes that suffice for every request within the capacity, planned with these options: MakePlan
 // never answers with a larger workspace_bytes, and in kAuto a plan whose workspace_limit_bytes is
 // this number loses no split to the limit. An upper bound; the need of one request is its
-// plan's workspace_bytes. Pure and thread-safe.
+// plan's workspace_bytes. A plan made with PlanOptions::capacity has exactly this workspace_bytes.
+// Pure and thread-safe.
 // Errors: kInvalidArgument names the field; kResourceExhausted when the bytes leave 64 bits.
-Result<std::int64_t> WorkspaceBytes(const WorkspaceCapacity& capacity, const DeviceSpec& spec,
+Result<std::int64_t> WorkspaceBytes(const PlanCapacity& capacity, const DeviceSpec& spec,
                                     const PlanOptions& options = {});
 
 // A plan placed on a device: kernels compiled, plan data uploaded, an error word of its own.
@@ -74,7 +63,10 @@ Status Run(const PreparedPlan& prepared, const AttentionRequest& request,
 Status LastError(const PreparedPlan& prepared);
 
 // Re-plans in place for a request with other lengths; options, heads, dims and dtypes must be the
-// same. Later Runs follow the new lengths. Not concurrent with Run on the same PreparedPlan.
+// same. Later Runs follow the new lengths. Path, tiles and launches stay. Without a capacity the
+// new plan may need a larger workspace; with PlanOptions::capacity workspace and plan data keep
+// their sizes, and lengths beyond it are refused (kResourceExhausted). On an error the plan is as
+// it was. Once warm no allocation. Not concurrent with Run on the same PreparedPlan.
 Status UpdatePlan(const PreparedPlan& prepared, const AttentionRequest& request,
                   Stream stream = {});
 

@@ -29,6 +29,21 @@ enum class Accuracy : std::uint8_t {
 };
 std::string_view Name(Accuracy accuracy);  // "normal", "near_exact", "f32"
 
+// What a server may ever ask for, to size its buffers ahead of time.
+struct PlanCapacity {
+  int q_heads = 0;
+  int kv_heads = 0;
+  int head_dim_qk = 0;
+  int head_dim_vo = 0;
+  std::int64_t requests = 0;    // Of a batch.
+  std::int64_t query_rows = 0;  // Of a batch, all requests together.
+  std::int64_t kv_len = 0;      // Of one request.
+  int segments = 1;             // Of a request.
+  int shared_segments = 0;      // Of those, how many may have owners.
+
+  friend bool operator==(const PlanCapacity&, const PlanCapacity&) = default;
+};
+
 struct PlanOptions {
   // --- Affects bits ---
   SplitMode split = SplitMode::kAuto;
@@ -39,6 +54,10 @@ struct PlanOptions {
   std::string path;                         // Empty = chosen. Else the path or a refusal.
   std::string tile;                         // CUDA: the same for a tile, by TileChoice::name.
   bool allow_cascade = true;                // Read shared segments once for all owners if it pays.
+  // Room for UpdatePlan: workspace_bytes, plan data, grid and tiles hold for every batch within, so
+  // a captured graph stays right while lengths change. The batch planned for decides which classes
+  // of query lengths have a launch. Heads and head dims must be the request's.
+  std::optional<PlanCapacity> capacity;
   // --- Affects checking ---
   bool check_pages = true;  // Validate every id of host page tables at plan time.
 
@@ -156,15 +175,16 @@ struct Plan {
   bool lse_has_sink = false;
   LseBase lse_base = LseBase::kNatural;
 
-  std::int64_t workspace_bytes = 0;  // Partials only. Run wants at least this, aligned to 256.
-  std::int64_t kv_bytes = 0;         // KV bytes that the plan reads, scales included.
-  double flops = 0;                  // Unmasked multiply-adds times two.
+  // Partials only. Run wants at least this, aligned to 256.
+  std::int64_t workspace_bytes = 0;
+  std::int64_t kv_bytes = 0;  // KV bytes that the plan reads, scales included.
+  double flops = 0;           // Unmasked multiply-adds times two.
 
   std::vector<OperandSignature> signature;
   std::uint64_t positions_hash = 0;  // Of q_positions, when a window made the plan read them.
   std::uint64_t options_hash = 0;    // Of every scalar option; Run refuses a request that differs.
   // The work and merge lists in the form that backends read (src/plan/plan_data.h); its size is the
-  // plan-data query.
+  // plan-data query, for the capacity where there is one.
   std::vector<std::byte> data;
   std::int64_t plan_data_bytes() const { return static_cast<std::int64_t>(data.size()); }
 

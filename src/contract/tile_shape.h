@@ -100,13 +100,18 @@ constexpr i32 Threads(const TileShape& t) { return (ConsumerWarps(t) + t.produce
 constexpr i32 RowsPerWarp(const TileShape& t) { return t.q_rows / t.warps_rows; }
 constexpr i32 DimsPerWarp(const TileShape& t) { return t.head_dim_vo / t.warps_vo; }
 
+// Stages that each subset of consumers needs: one that it computes on and one that arrives; where
+// both sides are first decoded into operand tiles, the arriving one is enough.
+constexpr i32 LeastStagesOfSubset(const TileShape& t) {
+  return NeedsOperand(t, t.k_format) && NeedsOperand(t, t.v_format) ? 1 : 2;
+}
+
 // Subsets of consumers and producer warps go round the ring independently. Unless both divide it,
 // a warp meets a stage's barrier in two parities within one round, and a slot is overwritten while
-// it is read (GPU-NOTES section 4). Below two stages per subset a subset waits for memory at each
-// step.
+// it is read (GPU-NOTES section 4).
 constexpr bool RingRuleHolds(const TileShape& t) {
   if (t.stages == 0) return t.operand_stages > 0;
-  return t.stages % t.warps_kv == 0 && t.stages >= 2 * t.warps_kv &&
+  return t.stages % t.warps_kv == 0 && t.stages >= LeastStagesOfSubset(t) * t.warps_kv &&
          (t.producer_warps == 0 || t.stages % t.producer_warps == 0);
 }
 

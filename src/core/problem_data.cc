@@ -350,8 +350,29 @@ Result<ProblemData> CheckAndBuild(const Problem& problem, bool addresses_only) {
 
 Result<ProblemData> BuildProblem(const Problem& problem) { return CheckAndBuild(problem, false); }
 
-Result<ProblemData> BuildProblemShape(const Problem& problem) {
-  return CheckAndBuild(problem, true);
+Result<ProblemData> BuildProblemShape(const Problem& problem, DeviceKind device) {
+  Result<ProblemData> data = CheckAndBuild(problem, true);
+  if (data.ok()) data->PlaceOn({device, 0});
+  return data;
+}
+
+void ProblemData::PlaceOn(DeviceId device) {
+  AttentionRequest& request = impl_->request;
+  for (TensorView* tensor : {&request.q, &request.q_scales, &request.out, &request.lse,
+                             &request.mask_bits, &request.sink}) {
+    tensor->device = device;
+  }
+  if (request.alibi) request.alibi->slopes.device = device;
+  for (Segment& segment : request.segments) {
+    std::visit(
+        [&](auto& cache) {
+          for (CacheSide* side : {&cache.k, &cache.v}) {
+            side->data.device = device;
+            side->scales.device = device;
+          }
+        },
+        segment.kv);
+  }
 }
 
 }  // namespace kvilt::core

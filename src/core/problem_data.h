@@ -50,6 +50,9 @@ class ProblemData {
   // counts once): what a perfect kernel reads.
   std::int64_t kv_bytes() const;
 
+  // What every tensor of the request says about where it lies. For shapes only.
+  void PlaceOn(DeviceId device);
+
   struct Impl;
   explicit ProblemData(std::unique_ptr<Impl> impl);
 
@@ -64,6 +67,7 @@ Result<ProblemData> BuildProblem(const Problem& problem);
 
 // The same request with the same tables, lengths, shapes and strides, to plan for and never to run:
 // caches, q and out are addresses with no memory behind them, so problems of any size cost nothing.
-Result<ProblemData> BuildProblemShape(const Problem& problem);
+// `device`: where tensors claim to be; tables and lengths stay on the host.
+Result<ProblemData> BuildProblemShape(const Problem& problem, DeviceKind device = DeviceKind::kCpu);
 
 }  // namespace kvilt::core

@@ -7,6 +7,8 @@
 #include <new>
 
 #include "src/core/check.h"
+#include "src/plan/cost_model.h"
+#include "src/plan/cuda/cost.h"
 #include "src/plan/paths.h"
 #include "src/plan/signature.h"
 #include "src/plan/tile_select.h"
@@ -59,11 +61,11 @@ Status PlanCpu(const AttentionRequest& request, const Plan& plan, PlanScratch& s
   tiling.rows.fill(RowsPerBlock(dims, plan.spec));
   KVILT_RETURN_IF_ERROR(MakeRowBlocks(request, geometry, tiling, scratch.blocks));
   const SplitContext context{geometry,  scratch.blocks.blocks, scratch.costs, dims,
-                             plan.spec, plan.options};
+                             plan.spec, scratch.options};
   CutKeys(request, context, tiling.rows[0], scratch.runs);
   std::int64_t bytes = 0;
   const bool countable = PartialBytes(PartialRows(context.blocks, scratch.runs), dims, bytes);
-  KVILT_RETURN_IF_ERROR(CheckFixedWorkspace(bytes, countable, plan.options));
+  KVILT_RETURN_IF_ERROR(CheckFixedWorkspace(bytes, countable, scratch.options));
   KVILT_RETURN_IF_ERROR(MakeWorkLists(context, scratch.runs, scratch.work, scratch.lists));
 
   scratch.launches.resize(1);
@@ -73,6 +75,13 @@ Status PlanCpu(const AttentionRequest& request, const Plan& plan, PlanScratch& s
   scratch.split = Summarize(scratch.lists, context, scratch.work);
   launch.items = scratch.split.items;
   launch.balance = scratch.split.balance;
+  LaunchRoom room;
+  room.rows_per_block = tiling.rows[0];
+  room.units = dims.kv_heads;
+  room.members = tiling.rows[0];
+  // split_kv.cc: fewer than 2 kItemsPerSlot splits for each slot, and head groups beside them.
+  room.cuts = static_cast<std::int64_t>(4 * kItemsPerSlot) * plan.spec.slots;
+  scratch.room.assign(1, room);
   return {};
 }
 
@@ -115,9 +124,37 @@ Status PlanLengths(const AttentionRequest& request, const Plan& plan, bool keep_
   return {};
 }
 
+// The options that the lists are made by: a capacity's workspace is a limit.
+Status EffectiveOptions(const Plan& plan, PlanScratch& scratch) {
+  scratch.options = plan.options;
+  if (!plan.options.capacity) return {};
+  const PlanCapacity& capacity = *plan.options.capacity;
+  KVILT_RETURN_IF_ERROR(CheckCapacity(capacity, plan.spec.kind));
+  KVILT_RETURN_IF_ERROR(CheckWithin(scratch.geometry, capacity));
+  std::int64_t bytes = 0;
+  if (!CapacityBytes(capacity, plan.spec, plan.options, bytes)) {
+    return Status::Exhausted("options.capacity", "its workspace overflows 64 bits");
+  }
+  if (plan.options.split == SplitMode::kAuto) {
+    scratch.options.workspace_limit_bytes = bytes;
+    return {};
+  }
+  return CheckFixedWorkspace(bytes, true, plan.options);
+}
+
+// Room for the lists of a plan: those of the batch, or of every batch within its capacity.
+PlanCounts RoomOf(const Plan& plan, const PlanScratch& scratch) {
+  if (!plan.options.capacity) return CountsOf(scratch.lists);
+  const bool cuda = plan.spec.kind == DeviceKind::kCuda;
+  PlanCounts room = RoomFor(*plan.options.capacity, plan.options, scratch.room,
+                            cuda ? cuda::kMergeVectors : plan.options.capacity->q_heads);
+  room.launches = static_cast<std::int64_t>(scratch.lists.launches.size());
+  room.slots = static_cast<std::int64_t>(scratch.lists.slot_begins.size());
+  return room;
+}
+
 // From scratch to the plan; cannot fail any more.
-void Commit(const AttentionRequest& request, const PlanCounts& room, PlanScratch& scratch,
-            Plan& plan) {
+void Commit(const AttentionRequest& request, PlanScratch& scratch, Plan& plan) {
   const RequestGeometry& geometry = scratch.geometry;
   plan.q_len.clear();
   plan.kv_len.clear();
@@ -130,14 +167,17 @@ void Commit(const AttentionRequest& request, const PlanCounts& room, PlanScratch
   std::swap(plan.launches, scratch.launches);
   plan.split = scratch.split;
   const ModelDims dims = DimsOf(geometry);
-  KVILT_CHECK(VectorBytes(scratch.lists.header.partials, dims, plan.workspace_bytes));
+  const PlanOptions& options = plan.options;
+  KVILT_CHECK(options.capacity
+                  ? CapacityBytes(*options.capacity, plan.spec, options, plan.workspace_bytes)
+                  : VectorBytes(scratch.lists.header.partials, dims, plan.workspace_bytes));
   plan.kv_bytes = 0;
   for (const KeyRun& run : scratch.runs.runs) {
     plan.kv_bytes += scratch.costs.Bytes(run.request, run.keys);
   }
   plan.flops = 2 * scratch.blocks.visible_pairs * dims.q_heads * dims.dims();
   plan.positions_hash = PositionsHash(request);
-  EncodePlanData(scratch.lists, room, plan.data);
+  EncodePlanData(scratch.lists, RoomOf(plan, scratch), plan.data);
 }
 
 }  // namespace
@@ -162,9 +202,10 @@ Status MakePlanWith(const AttentionRequest& request, const DeviceSpec& spec,
   KVILT_RETURN_IF_ERROR(Validate(request, spec.kind, options.check_pages, scratch.geometry));
   plan.spec = spec;
   plan.options = options;
+  KVILT_RETURN_IF_ERROR(EffectiveOptions(plan, scratch));
   KVILT_RETURN_IF_ERROR(FillKind(request, scratch, plan));
   KVILT_RETURN_IF_ERROR(PlanLengths(request, plan, false, scratch));
-  Commit(request, CountsOf(scratch.lists), scratch, plan);
+  Commit(request, scratch, plan);
   return {};
 }
 
@@ -172,10 +213,14 @@ Status Replan(const AttentionRequest& request, PlanScratch& scratch, Plan& plan)
   KVILT_RETURN_IF_ERROR(
       Validate(request, plan.spec.kind, plan.options.check_pages, scratch.geometry));
   KVILT_RETURN_IF_ERROR(CheckSameKind(request, plan));
-  scratch.path = static_cast<contract::PathId>(ViewPlanData(plan.data).header->path);
+  KVILT_RETURN_IF_ERROR(EffectiveOptions(plan, scratch));
+  const contract::PlanHeader& before = *ViewPlanData(plan.data).header;
+  const contract::u32 generation = before.generation + 1;
+  scratch.path = static_cast<contract::PathId>(before.path);
   KVILT_RETURN_IF_ERROR(PlanLengths(request, plan, true, scratch));
+  scratch.lists.header.generation = generation;
   UpdateSignature(request, plan.signature);
-  Commit(request, CountsOf(scratch.lists), scratch, plan);
+  Commit(request, scratch, plan);
   return {};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kvilt/attention.h"
+#include "src/plan/capacity.h"
 #include "src/plan/cuda/cuda_plan.h"
 #include "src/plan/key_runs.h"
 #include "src/plan/row_blocks.h"
@@ -19,11 +20,13 @@ struct PlanScratch {
   KeyRuns runs;
   WorkListScratch work;
   cuda::CudaScratch cuda;
+  PlanOptions options;  // The plan's, with the workspace of its capacity.
   // What comes out, until it is committed.
   contract::PathId path = contract::PathId::kCpuF32;
   PlanLists lists;
   std::vector<Launch> launches;
   SplitSummary split;
+  std::vector<LaunchRoom> room;  // With a capacity.
 };
 
 // kFixed cannot shrink: `bytes` must fit the limit. `countable`: the bytes fit 63 bits.

@@ -219,7 +219,7 @@ TEST(Planner, FixedTooFineIsRefusedBeforeAnythingIsAllocated) {
 
 // A query for the heads of one rank does not cover those of all ranks, and says so.
 TEST(Planner, P47_TheQueryFollowsTheHeads) {
-  WorkspaceCapacity capacity{16, 1, 128, 128, 1, 131072, 1, 0};
+  PlanCapacity capacity{16, 1, 128, 128, 1, 1, 131072, 1, 0};
   PlanOptions options = Fixed(64);
   const std::int64_t of_one_rank = WorkspaceBytes(capacity, Spec(2), options).value();
   capacity.q_heads = 128;
@@ -239,9 +239,9 @@ TEST(Planner, P47_TheQueryFollowsTheHeads) {
 }
 
 TEST(Planner, QueryRefusesNonsense) {
-  const WorkspaceCapacity good{32, 8, 128, 128, 64, 131072, 1, 0};
+  const PlanCapacity good{32, 8, 128, 128, 64, 64, 131072, 1, 0};
   EXPECT_TRUE(WorkspaceBytes(good, Spec(2)).ok());
-  WorkspaceCapacity bad = good;
+  PlanCapacity bad = good;
   bad.kv_heads = 5;
   EXPECT_EQ(WorkspaceBytes(bad, Spec(2)).status().field(), "capacity.q_heads");
   bad = good;

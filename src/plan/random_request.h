@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/contract/types.h"
+#include "src/plan/device_table.h"
 #include "src/plan/paths.h"
 #include "src/plan/request_builder.h"
 
@@ -33,7 +34,7 @@ T OneOf(std::initializer_list<T> values) {
   return *rc::gen::elementOf(std::vector<T>(values));
 }
 
-inline RequestOptions RandomOptions(bool decode_only) {
+inline RequestOptions RandomOptions(bool decode_only, bool cuda) {
   RequestOptions options;
   const auto heads = OneOf<std::pair<int, int>>(
       {{32, 8}, {1, 1}, {5, 1}, {24, 4}, {56, 8}, {64, 1}, {9, 3}, {16, 2}, {128, 128}});
@@ -45,9 +46,9 @@ inline RequestOptions RandomOptions(bool decode_only) {
   for (std::int64_t r = 0; r < batch; ++r) {
     options.q_len.push_back(decode_only ? 1 : OneOf<std::int64_t>({0, 1, 1, 1, 4, 33, 300}));
   }
-  const auto dtype = [] {
-    return OneOf(
-        {DType::kBF16, DType::kF16, DType::kE4M3, DType::kE5M2, DType::kNVFP4, DType::kF32});
+  const DType widest = cuda ? DType::kBF16 : DType::kF32;
+  const auto dtype = [widest] {
+    return OneOf({DType::kBF16, DType::kF16, DType::kE4M3, DType::kE5M2, DType::kNVFP4, widest});
   };
   const std::int64_t shared = OneOf<std::int64_t>({0, 0, 1, 2});
   for (std::int64_t s = 0; s < shared && batch > 1; ++s) {
@@ -66,6 +67,7 @@ inline RequestOptions RandomOptions(bool decode_only) {
     segment.k = dtype();
     segment.v = dtype();
     segment.page_size = OneOf<std::int64_t>({0, 1, 16, 60});
+    segment.layout = OneOf({KvLayout::kNHD, KvLayout::kHND});
     for (std::int64_t r = 0; r < batch; ++r) {
       segment.kv_len.push_back(OneOf<std::int64_t>({0, 1, 63, 64, 1000, 1024, 5000, 40000}));
     }
@@ -99,9 +101,15 @@ inline void AddMaskAndWindow(RandomCase& c) {
   }
 }
 
-inline RandomCase MakeRandomCase(bool decode_only = false) {
+// Archs that differ in what planning looks at.
+inline DeviceSpec RandomCudaSpec() {
+  return CudaSpec(OneOf({80, 86, 89, 90, 100, 120, 121}),
+                  static_cast<int>(OneOf<std::int64_t>({0, 0, 1, 7, 132})));
+}
+
+inline RandomCase MakeRandomCase(bool decode_only = false, bool cuda = false) {
   RandomCase c;
-  const RequestOptions options = RandomOptions(decode_only);
+  const RequestOptions options = RandomOptions(decode_only, cuda);
   c.builder = std::make_unique<RequestBuilder>(options);
   c.q_len = options.q_len;
   c.kv_len.assign(options.q_len.size(), 0);
@@ -118,6 +126,10 @@ inline RandomCase MakeRandomCase(bool decode_only = false) {
   c.spec = CpuSpec(OneOf({SimdTarget::kAvx512Bf16, SimdTarget::kAvx2}),
                    static_cast<int>(OneOf<std::int64_t>({1, 2, 3, 16, 132})),
                    OneOf<std::int64_t>({0, 256 << 10, 2 << 20}));
+  if (cuda) {
+    c.spec = RandomCudaSpec();
+    c.builder->Place(DeviceKind::kCuda);
+  }
   c.options.split = OneOf({SplitMode::kAuto, SplitMode::kAuto, SplitMode::kFixed, SplitMode::kOff});
   if (c.options.split == SplitMode::kFixed) {
     c.options.fixed_split_rows = OneOf<std::int64_t>({17, 64, 100, 256, 4096, 1 << 20});

@@ -37,6 +37,23 @@ RequestBuilder::RequestBuilder(const RequestOptions& options) {
   }
 }
 
+void RequestBuilder::Place(DeviceKind kind) {
+  for (TensorView* tensor : {&request.q, &request.q_scales, &request.out, &request.lse,
+                             &request.mask_bits, &request.sink}) {
+    tensor->device.kind = kind;
+  }
+  for (Segment& segment : request.segments) {
+    std::visit(
+        [&](auto& cache) {
+          for (CacheSide* side : {&cache.k, &cache.v}) {
+            side->data.device.kind = kind;
+            side->scales.device.kind = kind;
+          }
+        },
+        segment.kv);
+  }
+}
+
 void* RequestBuilder::Address(std::int64_t bytes) {
   const std::uintptr_t at = next_;
   next_ += (static_cast<std::uintptr_t>(bytes) / 256 + 1) * 256;
@@ -49,12 +66,15 @@ IndexArray RequestBuilder::Array(std::vector<std::int64_t> values) {
 }
 
 CacheSide RequestBuilder::Side(DType dtype, bool paged, std::int64_t pages, std::int64_t tokens,
-                               int kv_heads, int head_dim) {
+                               int kv_heads, int head_dim, KvLayout layout) {
   CacheSide side;
+  side.layout = layout;
+  const std::int64_t outer = layout == KvLayout::kNHD ? tokens : kv_heads;
+  const std::int64_t inner = layout == KvLayout::kNHD ? kv_heads : tokens;
   const auto view = [&](DType type, std::int64_t row) {
     void* data = Address(pages * tokens * kv_heads * row * StorageBytes(type));
-    return paged ? TensorView::Dense(data, type, {pages, tokens, kv_heads, row})
-                 : TensorView::Dense(data, type, {tokens, kv_heads, row});
+    return paged ? TensorView::Dense(data, type, {pages, outer, inner, row})
+                 : TensorView::Dense(data, type, {outer, inner, row});
   };
   side.data = view(dtype, RowElements(dtype, head_dim));
   if (dtype == DType::kNVFP4) side.scales = view(DType::kE4M3, head_dim / kBlockElements);
@@ -67,8 +87,10 @@ Segment RequestBuilder::MakeSegment(const RequestOptions& options, const Segment
   if (segment.page_size == 0) {
     const std::vector<std::int64_t> indptr = Indptr(segment.kv_len);
     RaggedKv ragged;
-    ragged.k = Side(segment.k, false, 1, indptr.back(), options.kv_heads, options.head_dim_qk);
-    ragged.v = Side(segment.v, false, 1, indptr.back(), options.kv_heads, options.head_dim_vo);
+    ragged.k = Side(segment.k, false, 1, indptr.back(), options.kv_heads, options.head_dim_qk,
+                    segment.layout);
+    ragged.v = Side(segment.v, false, 1, indptr.back(), options.kv_heads, options.head_dim_vo,
+                    segment.layout);
     ragged.indptr = Array(indptr);
     made.kv = ragged;
     return made;
@@ -82,9 +104,9 @@ Segment RequestBuilder::MakeSegment(const RequestOptions& options, const Segment
   std::iota(ids.begin(), ids.end(), 0);
   PagedKv paged;
   paged.k = Side(segment.k, true, indptr.back(), segment.page_size, options.kv_heads,
-                 options.head_dim_qk);
+                 options.head_dim_qk, segment.layout);
   paged.v = Side(segment.v, true, indptr.back(), segment.page_size, options.kv_heads,
-                 options.head_dim_vo);
+                 options.head_dim_vo, segment.layout);
   paged.table.indptr = Array(indptr);
   paged.table.indices = Array(std::move(ids));
   paged.table.kv_len = Array(segment.kv_len);

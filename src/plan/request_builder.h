@@ -16,6 +16,7 @@ struct SegmentOptions {
   std::vector<std::int64_t> kv_len;  // Per request, or one entry with owners.
   std::vector<std::int32_t> owners;
   std::int64_t page_size = 16;  // 0 = ragged.
+  KvLayout layout = KvLayout::kNHD;
 };
 
 struct RequestOptions {
@@ -38,6 +39,8 @@ class RequestBuilder {
   RequestBuilder(const RequestBuilder&) = delete;
   RequestBuilder& operator=(const RequestBuilder&) = delete;
 
+  // Says of every tensor that it lies on a device of this kind.
+  void Place(DeviceKind kind);
   // A fresh range of addresses.
   void* Address(std::int64_t bytes);
   // A host array that lives as long as the builder.
@@ -47,7 +50,7 @@ class RequestBuilder {
 
  private:
   CacheSide Side(DType dtype, bool paged, std::int64_t pages, std::int64_t tokens, int kv_heads,
-                 int head_dim);
+                 int head_dim, KvLayout layout);
   Segment MakeSegment(const RequestOptions& options, const SegmentOptions& segment);
 
   std::uintptr_t next_ = std::uintptr_t{1} << 32;

@@ -10,11 +10,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "kvilt/attention.h"
 #include "src/contract/types.h"
 #include "src/core/check.h"
+#include "src/plan/capacity.h"
 #include "src/plan/cost_model.h"
+#include "src/plan/cuda/cost.h"
 #include "src/plan/paths.h"
 #include "src/plan/row_blocks.h"
 #include "src/plan/split_kv.h"
@@ -22,50 +25,25 @@
 #include "src/plan/validate.h"
 
 namespace kvilt {
+namespace plan {
 namespace {
-
-using plan::ModelDims;
-
-Status CheckCount(std::int64_t value, std::int64_t least, std::int64_t most,
-                  std::string_view name) {
-  if (value >= least && value <= most) return {};
-  return Status::Invalid(fmt::format("capacity.{}", name),
-                         fmt::format("{}, expected {}..{}", value, least, most));
-}
-
-Status CheckCapacity(const WorkspaceCapacity& c, DeviceKind device) {
-  KVILT_RETURN_IF_ERROR(CheckCount(c.q_heads, 1, plan::kMaxHeads, "q_heads"));
-  KVILT_RETURN_IF_ERROR(CheckCount(c.kv_heads, 1, plan::kMaxHeads, "kv_heads"));
-  if (c.q_heads % c.kv_heads != 0) {
-    return Status::Invalid("capacity.q_heads", fmt::format("{}, expected a multiple of kv_heads {}",
-                                                           c.q_heads, c.kv_heads));
-  }
-  KVILT_RETURN_IF_ERROR(
-      plan::CheckHeadDim(DType::kF16, c.head_dim_qk, device, {"capacity", "head_dim_qk"}));
-  KVILT_RETURN_IF_ERROR(
-      plan::CheckHeadDim(DType::kF16, c.head_dim_vo, device, {"capacity", "head_dim_vo"}));
-  KVILT_RETURN_IF_ERROR(CheckCount(c.query_rows, 0, plan::kMaxLength, "query_rows"));
-  KVILT_RETURN_IF_ERROR(CheckCount(c.kv_len, 0, plan::kMaxLength, "kv_len"));
-  KVILT_RETURN_IF_ERROR(CheckCount(c.segments, 1, 1 << 20, "segments"));
-  return CheckCount(c.shared_segments, 0, c.segments, "shared_segments");
-}
 
 // max over the rows of a run of (rows / head groups) * slots * 2 kItemsPerSlot.
 std::int64_t AutoSplitRows(const ModelDims& dims, const DeviceSpec& spec, std::int64_t most_rows) {
-  const std::int64_t full = std::min(plan::RowsPerBlock(dims, spec), most_rows);
+  const std::int64_t full = std::min(RowsPerBlock(dims, spec), most_rows);
   double most = 0;
   for (std::int64_t rows = 1; rows <= full; ++rows) {
-    int groups = plan::HeadGroups(rows, dims, spec);
-    if (rows * dims.group() >= plan::kComputeBoundRows) groups = dims.kv_heads;
+    int groups = HeadGroups(rows, dims, spec);
+    if (rows * dims.group() >= kComputeBoundRows) groups = dims.kv_heads;
     most = std::max(most, static_cast<double>(rows) / groups);
   }
-  return static_cast<std::int64_t>(2 * plan::kItemsPerSlot * spec.slots * most) + full;
+  return static_cast<std::int64_t>(2 * kItemsPerSlot * spec.slots * most) + full;
 }
 
-std::int64_t AutoRows(const WorkspaceCapacity& c, const ModelDims& dims, const DeviceSpec& spec,
+std::int64_t AutoRows(const PlanCapacity& c, const ModelDims& dims, const DeviceSpec& spec,
                       bool cascade) {
   const std::int64_t longest =
-      spec.slots == 1 ? 1 : std::max<std::int64_t>(1, c.kv_len / plan::kMinSplitKeys);
+      spec.slots == 1 ? 1 : std::max<std::int64_t>(1, c.kv_len / kMinSplitKeys);
   const std::int64_t runs = cascade ? 2 * c.shared_segments + 1 : 1;
   if (longest == 1 && runs == 1) return 0;
   const std::int64_t unsplit = runs == 1 ? 0 : c.query_rows * runs;
@@ -73,34 +51,65 @@ std::int64_t AutoRows(const WorkspaceCapacity& c, const ModelDims& dims, const D
   // Nor more than every row in as many splits as its keys allow.
   std::int64_t every = 0;
   const std::int64_t most = AutoSplitRows(dims, spec, c.query_rows) + unsplit;
-  return plan::Multiply(c.query_rows, longest + runs, every) ? std::min(most, every) : most;
+  return Multiply(c.query_rows, longest + runs, every) ? std::min(most, every) : most;
+}
+
+// GPU, kAuto: the partition keeps partials within kPartialsPerSm vectors for each SM, and those
+// that several runs of one row make by themselves.
+bool CudaAutoVectors(const PlanCapacity& c, const DeviceSpec& spec, const PlanOptions& options,
+                     std::int64_t& vectors) {
+  std::int64_t rows = 0;
+  if (!Multiply(c.query_rows, c.q_heads, rows)) return false;
+  const bool cascade = options.allow_cascade && c.shared_segments > 0;
+  const std::int64_t runs = c.segments + (cascade ? 2 * c.shared_segments : 0);
+  std::int64_t inherent = 0;
+  if (runs > 1 && !Multiply(rows, runs, inherent)) return false;
+  const std::int64_t longest =
+      std::max<std::int64_t>(1, contract::CeilDiv<std::int64_t>(c.kv_len, cuda::kMinSplitKeys));
+  std::int64_t every = 0;
+  if (!Multiply(rows, longest + runs, every)) every = std::numeric_limits<std::int64_t>::max();
+  vectors = std::min(every, spec.slots * cuda::kPartialsPerSm + inherent);
+  return true;
 }
 
 }  // namespace
 
-Result<std::int64_t> WorkspaceBytes(const WorkspaceCapacity& capacity, const DeviceSpec& spec,
-                                    const PlanOptions& options) {
-  KVILT_RETURN_IF_ERROR(plan::CheckSpec(spec));
-  KVILT_RETURN_IF_ERROR(plan::CheckPlanOptions(options));
-  KVILT_RETURN_IF_ERROR(CheckCapacity(capacity, spec.kind));
+bool CapacityBytes(const PlanCapacity& capacity, const DeviceSpec& spec, const PlanOptions& options,
+                   std::int64_t& bytes) {
   const ModelDims dims{capacity.q_heads, capacity.kv_heads, capacity.head_dim_qk,
                        capacity.head_dim_vo};
+  std::int64_t vectors = 0;
   std::int64_t rows = 0;
   bool countable = true;
-  if (options.split == SplitMode::kAuto) {
+  if (options.split == SplitMode::kAuto && spec.kind == DeviceKind::kCuda) {
+    countable = CudaAutoVectors(capacity, spec, options, vectors);
+  } else if (options.split == SplitMode::kAuto) {
     rows = AutoRows(capacity, dims, spec, options.allow_cascade && capacity.shared_segments > 0);
+    countable = Multiply(rows, dims.q_heads, vectors);
   } else if (options.split == SplitMode::kFixed) {
     // A window may begin and end inside a split, and each border between segments adds a cut.
     const std::int64_t splits =
         contract::CeilDiv(capacity.kv_len, options.fixed_split_rows) + capacity.segments - 1;
-    countable = splits <= 1 || plan::Multiply(capacity.query_rows, splits, rows);
+    countable = splits <= 1 || (Multiply(capacity.query_rows, splits, rows) &&
+                                Multiply(rows, dims.q_heads, vectors));
   }
-  std::int64_t bytes = 0;
-  if (!countable || !plan::PartialBytes(rows, dims, bytes)) {
-    return Status::Exhausted("capacity", "the workspace overflows 64 bits");
-  }
+  if (!countable || !VectorBytes(vectors, dims, bytes)) return false;
   if (options.split == SplitMode::kAuto && options.workspace_limit_bytes >= 0) {
     bytes = std::min(bytes, options.workspace_limit_bytes);
+  }
+  return true;
+}
+
+}  // namespace plan
+
+Result<std::int64_t> WorkspaceBytes(const PlanCapacity& capacity, const DeviceSpec& spec,
+                                    const PlanOptions& options) {
+  KVILT_RETURN_IF_ERROR(plan::CheckSpec(spec));
+  KVILT_RETURN_IF_ERROR(plan::CheckPlanOptions(options));
+  KVILT_RETURN_IF_ERROR(plan::CheckCapacity(capacity, spec.kind));
+  std::int64_t bytes = 0;
+  if (!plan::CapacityBytes(capacity, spec, options, bytes)) {
+    return Status::Exhausted("capacity", "the workspace overflows 64 bits");
   }
   return bytes;
 }

@@ -18,6 +18,10 @@ inline constexpr std::int64_t kMinSplitKeys = 64;
 // Cycles of an item beside its keys: query load to fragments 850 to 1200, first keys about 2000 of
 // which the load hides half, reduction and writing 0.9 us.
 inline constexpr double kItemCycles = 3500;
+// kAuto keeps partials to so many vectors for each SM, which bounds any workspace. Ranges make at
+// most two partials for each block; with two blocks per SM and 128 rows this is room for two
+// launches.
+inline constexpr std::int64_t kPartialsPerSm = 2 * 2 * 2 * 128;
 // Vectors of one merge item: a warp each.
 inline constexpr std::int64_t kMergeVectors = 4;
 // Most bytes of partials that one arriving block should merge by itself.

@@ -21,7 +21,7 @@ class CudaPlanner {
               PlanScratch& scratch)
       : plan_(plan),
         scratch_(scratch),
-        context_{request, scratch.geometry, dims, plan.spec, plan.options} {}
+        context_{request, scratch.geometry, dims, plan.spec, scratch.options} {}
 
   Status Run(bool keep_tiles) {
     CudaScratch& cuda = scratch_.cuda;
@@ -40,6 +40,7 @@ class CudaPlanner {
     KVILT_RETURN_IF_ERROR(CheckFixedWorkspace(bytes, countable, context_.options));
     KVILT_RETURN_IF_ERROR(
         BuildLists(context_, scratch_.blocks, scratch_.runs, cuda, scratch_.lists));
+    FillRoom();
     scratch_.split = CountSplits(scratch_.lists, context_.options);
     DescribeLaunches(context_, scratch_.runs, scratch_.costs, cuda, plan_.launches,
                      scratch_.launches, scratch_.split);
@@ -104,6 +105,23 @@ class CudaPlanner {
     if (!fits.ok()) return fits.status();
     KVILT_CHECK(*fits);
     return {};
+  }
+
+  void FillRoom() {
+    CudaScratch& cuda = scratch_.cuda;
+    scratch_.room.clear();
+    for (std::size_t l = 0; l < cuda.launch_count; ++l) {
+      const LaunchDraft& launch = cuda.launches[l];
+      const RowBlockShape shape = ShapeOf(context_, cuda, launch.row_class);
+      LaunchRoom& room = scratch_.room.emplace_back();
+      room.rows_per_block = cuda.tiling.RowsOf(launch.row_class);
+      room.units = launch.units(context_.dims.kv_heads);
+      room.unit_spans = launch.tile.kv_heads / shape.heads;
+      room.cuts = launch.grid;
+      room.row_blocks = context_.dims.kv_heads / shape.heads * shape.slices;
+      room.members = launch.cascade ? cuda.cascade_rows : 1;
+      if (launch.cascade) room.rows_per_block = room.members;
+    }
   }
 
   const Plan& plan_;

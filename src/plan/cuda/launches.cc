@@ -72,9 +72,11 @@ class LaunchChooser {
       if (info.cascade) {
         scratch_.cascade_rows = std::max<std::int64_t>(
             scratch_.cascade_rows, RowsOf(info.row_class) / context_.dims.group());
-      } else {
-        SetRows(info.row_class, scratch_.launch_count - 1);
       }
+    }
+    for (std::size_t l = 0; l < scratch_.launch_count; ++l) {
+      const int c = scratch_.launches[l].row_class;
+      if (!scratch_.launches[l].cascade && scratch_.tiling.RowsOf(c) == 0) SetRows(c, l);
     }
     return CheckClasses();
   }
@@ -117,7 +119,7 @@ class LaunchChooser {
   }
 
   // Every request's rows need a launch of their class.
-  Status CheckClasses() const {
+  Status CheckClasses() {
     for (std::int64_t r = 0; r < context_.geometry.batch; ++r) {
       const std::int64_t q_len = context_.geometry.q_len(r);
       if (q_len == 0 || scratch_.tiling.RowsOf(scratch_.tiling.ClassOf(q_len)) > 0) continue;
@@ -127,6 +129,7 @@ class LaunchChooser {
                       "plan again",
                       r, q_len));
     }
+    for (std::int64_t& rows : scratch_.tiling.rows) rows = std::max<std::int64_t>(1, rows);
     return {};
   }
 
@@ -228,42 +231,39 @@ class LaunchChooser {
     const ClassWork& work = work_[static_cast<std::size_t>(row_class)];
     const std::size_t first = scratch_.launch_count;
     if (OneTileForAll()) {
-      KVILT_RETURN_IF_ERROR(AddLaunch(row_class, work, kAnyFormats, 0));
+      KVILT_RETURN_IF_ERROR(AddLaunch(row_class, work, kAnyFormats));
     } else {
-      // All pairs of a class share their row blocks, so the widest tile that all of them have.
-      int q_rows = 0;
       for (std::size_t p = 0; p < scratch_.pairs.size(); ++p) {
-        KVILT_RETURN_IF_ERROR(AddLaunch(row_class, work, static_cast<int>(p), q_rows));
-        const int found = scratch_.launches[scratch_.launch_count - 1].tile.q_rows;
-        if (p > 0 && found != q_rows) {
-          // Begin again with what this pair can do.
-          scratch_.launch_count = first;
-          p = static_cast<std::size_t>(-1);
-        }
-        q_rows = found;
+        KVILT_RETURN_IF_ERROR(AddLaunch(row_class, work, static_cast<int>(p)));
       }
     }
     SetRows(row_class, first);
     return {};
   }
 
+  // All launches of a class share their row blocks, so the narrowest tile says how many rows.
   void SetRows(int row_class, std::size_t first) {
-    const int q_rows = scratch_.launches[first].tile.q_rows;
+    int q_rows = scratch_.launches[first].tile.q_rows;
+    const auto shares = [&](const LaunchDraft& launch) {
+      return !launch.cascade && launch.row_class == row_class;
+    };
+    for (std::size_t l = first; l < scratch_.launch_count; ++l) {
+      if (!shares(scratch_.launches[l])) continue;
+      q_rows = std::min(q_rows, scratch_.launches[l].tile.q_rows);
+    }
     const int group = context_.dims.group();
     scratch_.tiling.rows[static_cast<std::size_t>(row_class)] = std::max(1, q_rows / group);
     for (std::size_t l = first; l < scratch_.launch_count; ++l) {
-      scratch_.launches[l].slices = CeilDiv(group, q_rows);
+      if (shares(scratch_.launches[l])) scratch_.launches[l].slices = CeilDiv(group, q_rows);
     }
   }
 
-  // `most_q_rows` > 0: no tile with more rows.
-  Status AddLaunch(int row_class, const ClassWork& work, int formats, int most_q_rows) {
+  Status AddLaunch(int row_class, const ClassWork& work, int formats) {
     const bool any = formats == kAnyFormats;
     const CudaScratch::Pair pair =
         any ? CudaScratch::Pair{contract::kAnyFormat, contract::kAnyFormat}
             : scratch_.pairs[static_cast<std::size_t>(formats)];
     TileQuery query = QueryFor(row_class, work, pair.k, pair.v);
-    query.most_q_rows = most_q_rows;
     // A slice of a group is a block of its own, of one KV head.
     query.one_head = context_.dims.group() > kClassRows.back();
     std::optional<ChosenTile> chosen = Tile(query, formats);

@@ -63,9 +63,10 @@ class LaunchPartition {
     double room = room_of();
     double used = 0;
     const auto close = [&] {
+      if (slot + 1 == launch_.grid) return;  // The last block takes what is left.
       makespan = std::max(makespan, used);
       used = 0;
-      if (slot + 1 < launch_.grid) ++slot;
+      ++slot;
       room = room_of();
     };
     for (const int r : launch_.runs) {
@@ -306,7 +307,18 @@ void PartitionEvenly(const CudaContext& context, const KeyRuns& runs, LaunchDraf
   Append(context, scratch, launch, makespan);
 }
 
-// Every launch by `cut`; whether its partials fit the workspace.
+// Vectors that rows of several runs need although nothing is cut.
+std::int64_t UncutVectors(const CudaContext& context, const BlockList& blocks,
+                          const KeyRuns& runs) {
+  std::int64_t vectors = 0;
+  for (std::size_t b = 0; b < blocks.blocks.size(); ++b) {
+    const std::int64_t count = runs.block_begin[b + 1] - runs.block_begin[b];
+    if (count > 1) vectors += count * blocks.blocks[b].row_count * context.dims.q_heads;
+  }
+  return vectors;
+}
+
+// Every launch by `cut`; whether its partials fit the workspace, and the bound of any workspace.
 template <class Cut>
 bool PartitionAll(const CudaContext& context, const BlockList& blocks, const KeyRuns& runs,
                   CudaScratch& scratch, Cut&& cut) {
@@ -318,6 +330,9 @@ bool PartitionAll(const CudaContext& context, const BlockList& blocks, const Key
   }
   scratch.vectors = NumberSplits(context, blocks, runs, scratch);
   if (context.options.split == SplitMode::kFixed) return true;  // The caller names the bytes.
+  const std::int64_t most =
+      context.spec.slots * kPartialsPerSm + UncutVectors(context, blocks, runs);
+  if (context.options.split == SplitMode::kAuto && scratch.vectors > most) return false;
   std::int64_t bytes = 0;
   const std::int64_t limit = context.options.workspace_limit_bytes;
   return VectorBytes(scratch.vectors, context.dims, bytes) && (limit < 0 || bytes <= limit);
@@ -342,7 +357,7 @@ bool Partition(const CudaContext& context, const BlockList& blocks, const KeyRun
       PartitionEvenly(context, runs, launch, scratch, factor);
     });
   };
-  if (!fits(0)) return false;
+  if (context.options.split != SplitMode::kAuto || !fits(0)) return false;
   int low = 0;
   int high = 8 * 32;
   while (high - low > 1) {

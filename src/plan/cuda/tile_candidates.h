@@ -58,8 +58,8 @@ class TileFitter {
       return;
     }
     const int step = CommonMultiple(tile.warps_kv, std::max(1, tile.producer_warps));
-    const int fewest = contract::RoundUp(2 * tile.warps_kv, step);
-    const int most = contract::RoundUp(decode ? 4 * tile.warps_kv : 4, step);
+    const int fewest = contract::RoundUp(contract::LeastStagesOfSubset(tile) * tile.warps_kv, step);
+    const int most = std::max(fewest, contract::RoundUp(decode ? 4 * tile.warps_kv : 4, step));
     tile.reduce_slots = tile.warps_kv / 2;
     tile.stages = fewest;
     std::int64_t bytes = contract::SmemBytes(tile);
@@ -108,6 +108,26 @@ inline std::span<const int> BlocksToTry(const DeviceSpec& spec) {
   return {kBlocks, spec.features.register_split ? std::size_t{1} : std::size_t{2}};
 }
 
+// The fewest warps side by side over the output that have the registers, `warps` consumers in all
+// or, with 0, as many over keys as `least_warps` asks for; the most if none has. False where no
+// number divides the output.
+inline bool SpreadOverOutput(const TileFitter& fitter, int warps, int least_warps,
+                             contract::TileShape& tile) {
+  bool found = false;
+  contract::TileShape candidate = tile;
+  for (candidate.warps_vo = 1; candidate.warps_vo <= 4; candidate.warps_vo *= 2) {
+    const int subset = contract::SubsetWarps(candidate);
+    if (tile.head_dim_vo % (16 * candidate.warps_vo) != 0) break;
+    if (warps > 0 && warps % subset != 0) break;
+    candidate.warps_kv = warps > 0 ? warps / subset : std::max(1, least_warps / subset);
+    fitter.Fit(candidate);
+    tile = candidate;
+    found = true;
+    if (RegistersNeeded(tile) <= RegistersOf(tile)) break;
+  }
+  return found;
+}
+
 // Few rows: the block's warps spread over KV heads, rows, output dims and stages.
 template <class Visit>
 void DecodeTiles(const TileQuery& query, const DeviceSpec& spec, Visit&& visit) {
@@ -115,38 +135,38 @@ void DecodeTiles(const TileQuery& query, const DeviceSpec& spec, Visit&& visit) 
   const TileFitter fitter(spec);
   contract::TileShape tile = BaseTile(query, contract::KernelFamily::kDecode);
   const bool produces = spec.features.bulk_copy;
-  tile.producer_warps = produces ? 4 : 0;
+  // Fewer than four warps only where the stages of four have no room.
+  const auto with_warps = [&](int warps) {
+    bool roomy = false;
+    tile.producer_warps = produces ? std::min(4, 2 * warps) : 0;
+    for (const int blocks : BlocksToTry(spec)) {
+      for (const int kv_rows : {32, 16}) {
+        tile.kv_rows = kv_rows;
+        tile.blocks_per_sm = blocks;
+        SetCopies(query, produces, tile);
+        if (!SpreadOverOutput(fitter, warps, 0, tile)) continue;
+        roomy = roomy || contract::SmemBytes(tile) <= SmemLimit(tile, spec);
+        visit(tile);
+      }
+    }
+    return roomy;
+  };
   for (const int q_rows : {8, 16, 32, 64}) {
     if (q_rows > std::max(8, 2 * query.rows - 1)) break;
+    tile.q_rows = q_rows;
+    tile.warps_rows = std::max(1, q_rows / 16);
     for (const int kv_heads : {1, 2, 4, 8}) {
       if (query.kv_heads % kv_heads != 0) continue;
-      for (const int warps : {16, 8, 4}) {
-        for (const int blocks : BlocksToTry(spec)) {
-          for (const int kv_rows : {32, 16}) {
-            tile.q_rows = q_rows;
-            tile.kv_heads = kv_heads;
-            tile.kv_rows = kv_rows;
-            tile.blocks_per_sm = blocks;
-            tile.warps_rows = std::max(1, q_rows / 16);
-            SetCopies(query, produces, tile);
-            // The fewest warps side by side over the output that have the registers.
-            for (tile.warps_vo = 1; tile.warps_vo <= 4; tile.warps_vo *= 2) {
-              const int subset = contract::SubsetWarps(tile);
-              if (warps % subset != 0 || query.head_dim_vo % (16 * tile.warps_vo) != 0) continue;
-              tile.warps_kv = warps / subset;
-              fitter.Fit(tile);
-              if (RegistersNeeded(tile) > RegistersOf(tile) && tile.warps_vo < 4) continue;
-              visit(tile);
-              break;
-            }
-          }
-        }
-      }
+      tile.kv_heads = kv_heads;
+      with_warps(16);
+      with_warps(8);
+      if (!with_warps(4) && !with_warps(2)) with_warps(1);
     }
   }
 }
 
-// Many rows over 16-bit operand tiles, by mma.sync.
+// Many rows over 16-bit operand tiles, by mma.sync. At least four warps share the decoding where
+// the stages that they take turns on have room.
 template <class Visit>
 void PrefillTiles(const TileQuery& query, const DeviceSpec& spec, Visit&& visit) {
   const TileFitter fitter(spec);
@@ -154,27 +174,25 @@ void PrefillTiles(const TileQuery& query, const DeviceSpec& spec, Visit&& visit)
   tile.q_in_smem = 1;
   const bool decodes = !contract::Is16Bit(query.k_format) || !contract::Is16Bit(query.v_format);
   tile.operand_stages = decodes ? 1 : 0;
-  for (const int q_rows : {16, 32, 64, 128}) {
-    if (q_rows > std::max(16, 2 * query.rows - 1)) break;
+  const auto with_warps = [&](int least_warps) {
+    bool roomy = false;
     for (const int kv_rows : {64, 32, 16}) {
       for (const int blocks : {1, 2}) {
-        tile.q_rows = q_rows;
         tile.kv_rows = kv_rows;
         tile.blocks_per_sm = blocks;
-        tile.warps_rows = q_rows / 16;
-        for (tile.warps_vo = 1; tile.warps_vo <= 4; tile.warps_vo *= 2) {
-          if (query.head_dim_vo % (16 * tile.warps_vo) != 0) continue;
-          // At least four warps share the decoding; few rows leave room over the keys.
-          tile.warps_kv = std::max(1, 4 / (tile.warps_rows * tile.warps_vo));
-          SetCopies(query, false, tile);
-          fitter.Fit(tile);
-          const bool fits = RegistersNeeded(tile) <= RegistersOf(tile);
-          if (!fits && tile.warps_vo < 4) continue;
-          visit(tile);
-          break;
-        }
+        SetCopies(query, false, tile);
+        if (!SpreadOverOutput(fitter, 0, least_warps, tile)) continue;
+        roomy = roomy || contract::SmemBytes(tile) <= SmemLimit(tile, spec);
+        visit(tile);
       }
     }
+    return roomy;
+  };
+  for (const int q_rows : {16, 32, 64, 128}) {
+    if (q_rows > std::max(16, 2 * query.rows - 1)) break;
+    tile.q_rows = q_rows;
+    tile.warps_rows = q_rows / 16;
+    if (!with_warps(4) && !with_warps(2)) with_warps(1);
   }
 }
 
@@ -193,15 +211,8 @@ void WgmmaTiles(const TileQuery& query, const DeviceSpec& spec, Visit&& visit) {
       tile.q_rows = q_rows;
       tile.kv_rows = kv_rows;
       tile.warps_rows = q_rows / 16;
-      for (tile.warps_vo = 1; tile.warps_vo <= 2; tile.warps_vo *= 2) {
-        if (query.head_dim_vo % (16 * tile.warps_vo) != 0) continue;
-        SetCopies(query, false, tile);
-        fitter.Fit(tile);
-        const bool fits = RegistersNeeded(tile) <= RegistersOf(tile);
-        if (!fits && tile.warps_vo < 2) continue;
-        visit(tile);
-        break;
-      }
+      SetCopies(query, false, tile);
+      if (SpreadOverOutput(fitter, 0, 1, tile)) visit(tile);
     }
   }
 }

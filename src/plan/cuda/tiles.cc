@@ -25,7 +25,6 @@ bool HasFeatures(const TileShape& tile, const DeviceSpec& spec) {
 
 bool Asked(const TileQuery& query, const TileShape& tile) {
   return (query.family < 0 || query.family == tile.family) && tile.q_rows >= query.least_q_rows &&
-         (query.most_q_rows == 0 || tile.q_rows <= query.most_q_rows) &&
          (!query.one_head || tile.kv_heads == 1);
 }
 

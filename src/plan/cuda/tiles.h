@@ -35,7 +35,6 @@ struct TileQuery {
   // Limits on the choice.
   int family = -1;        // contract::KernelFamily, -1 = any.
   int least_q_rows = 0;   // All rows in one tile: what several requests read together.
-  int most_q_rows = 0;    // 0 = any: what other tiles of the same rows have.
   bool one_head = false;  // One KV head per block.
 
   friend bool operator==(const TileQuery&, const TileQuery&) = default;

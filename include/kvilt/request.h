@@ -90,7 +90,9 @@ struct AttentionRequest {
   std::optional<Alibi> alibi;
   bool bias_before_cap = false;  // ALiBi before the soft cap instead of after it.
   std::optional<Rope> rope;
-  TensorView sink;  // Optional: f32 [q_heads], a logit in natural units, once in each denominator.
+  // Optional: f32 [q_heads], a logit in natural units, once in each denominator, however far from
+  // the scores it is. -inf is no sink, +inf takes all weight (out = 0, lse = +inf), NaN gives NaN.
+  TensorView sink;
 
   // GPU: the caller promises that KV written by the previous kernel on the stream is complete, so
   // loads may start before the dependency wait. Accepted and without effect on the CPU, where

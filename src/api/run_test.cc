@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 
 #include "kvilt/kvilt.h"
 #include "src/api/allocation_count.h"
+#include "src/api/prepared_impl.h"
 #include "src/api/run_fixture.h"
 #include "src/plan/plan_data.h"
 #if defined(__SSE2__)
@@ -280,6 +282,31 @@ TEST(UpdatePlan, FollowsNewLengths) {
 }
 
 // Positions move on with the lengths; a window makes the plan depend on them.
+// An update writes every byte of plan data that a run reads.
+TEST(UpdatePlan, P32_no_entry_of_the_former_plan_is_left) {
+  for (const SplitMode split : {SplitMode::kAuto, SplitMode::kFixed, SplitMode::kOff}) {
+    RunProblem problem;
+    const Device device = OpenCpu(2);
+    PlanOptions options = F32Options();
+    options.split = split;
+    if (split == SplitMode::kFixed) options.fixed_split_rows = 16;
+    const Ready ready(device, problem.request, options);
+    std::vector<std::byte>& data = ready.prepared.impl()->plan.data;
+    const std::vector<std::byte> whole = data;
+    const auto lists = data.begin() + sizeof(contract::PlanHeader);
+    std::fill(lists, data.end(), std::byte{0xFF});
+    ASSERT_TRUE(UpdatePlan(ready.prepared, problem.request).ok());
+    const std::vector<std::byte>& updated = ready.prepared.impl()->plan.data;
+    EXPECT_EQ(updated.size(), whole.size());
+    EXPECT_TRUE(std::equal(updated.begin() + sizeof(contract::PlanHeader), updated.end(),
+                           whole.begin() + sizeof(contract::PlanHeader)));
+    const auto space = ready.space();
+    std::fill(space.begin(), space.end(), std::byte{0xFF});
+    ASSERT_TRUE(ready.Run(problem.request).ok());
+    EXPECT_LE(problem.MaxError(), 1e-5);
+  }
+}
+
 TEST(UpdatePlan, FollowsPositions) {
   RunProblem problem;
   std::vector<std::int64_t> positions = {36, 2, 3, 4, 62, 63};

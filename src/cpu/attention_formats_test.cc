@@ -202,6 +202,23 @@ TEST(AttentionFormats, P89_shared_prefix_of_many_owners) {
   }
 }
 
+// Values far beyond what fp8 holds reach an output of the asked type.
+TEST(AttentionFormats, P20_large_values_through_a_global) {
+  for (const BodyUnderTest& body : BodiesUnderTest()) {
+    for (const Format out : {Format::kF32, Format::kBF16, Format::kF16}) {
+      AttentionOptions options = Basic(Format::kNVFP4, Format::kNVFP4);
+      options.segments[0].v.global = {2000.0f / 2688.0f};
+      options.v_value = [](i64, int, int) { return 2000.0f; };
+      options.out_format = out;
+      options.path = body.path;
+      options.accuracy = body.accuracy;
+      AttentionFixture fixture(options);
+      ASSERT_TRUE(fixture.Run(body.target).ok());
+      for (int d = 0; d < 64; ++d) EXPECT_NEAR(fixture.out(1, 2, d), 2000.0f, 20.0f) << body;
+    }
+  }
+}
+
 TEST(AttentionFormats, P19_no_growth_of_the_error_with_kv) {
   for (const BodyUnderTest& body : BodiesUnderTest()) {
     if (body.target == SimdTarget::kScalar || body.target == SimdTarget::kSse4) continue;

@@ -67,9 +67,17 @@ TEST(FixedSplits, P43_holds_with_every_variant) {
   }
 }
 
+// One row through every way in: by itself, and beside requests whose many rows are tiled otherwise.
 TEST(FixedSplits, P44_prefill_and_decode_of_one_row) {
-  EXPECT_EQ(RunText("prefill q=1 kv=2300 ids=4" + kShape).rows,
-            RunText("decode kv=2300 ids=4" + kShape).rows);
+  const Outcome alone = RunText("decode kv=2300 ids=4" + kShape);
+  ASSERT_GT(alone.plan.split.max_splits, 8);
+  for (const char* words : {"", " cache=ragged", " cache=ragged layout=nhd"}) {
+    const std::string batch =
+        std::string("prefill q=300,1,70 kv=900,2300,500 ids=1,4,2 mask=causal") + words;
+    EXPECT_EQ(RowsOf(batch + kShape, 1, TestDevice("cpu", 3)), alone.rows) << words;
+    const std::string verify = std::string("verify q=4,1 kv=40,2300 ids=7,4") + words;
+    EXPECT_EQ(RowsOf(verify + kShape, 1), alone.rows) << words;
+  }
 }
 
 TEST(FixedSplits, P71_page_size_and_order) {

@@ -1,9 +1,13 @@
 // Rows of CASES.md that concern the whole library, named after them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "src/plan/plan_data.h"
 #include "test/conformance_fixture.h"
 
 namespace kvilt {
@@ -81,6 +85,38 @@ TEST(Cases, P35_empty_requests) {
   ExpectConforms("prefill q=0,9,0 kv=9,9,0 heads=4/1 d=256");
 }
 
+// Outputs, workspace and what lies around them are poisoned before each run.
+TEST(Cases, P32_more_workers_than_items) {
+  for (std::int64_t b : {1, 2, 3, 33}) {
+    for (const char* split : {"auto", "off", "fixed:64"}) {
+      ExpectConforms(With(std::string("decode kv=150 heads=16/2 d=64 split=") + split, "b", b), 0,
+                     TestDevice("cpu", 7));
+    }
+  }
+}
+
+TEST(Cases, P41_rows_outside_the_batch_may_hold_nan) {
+  for (const char* cache : {"paged", "ragged"}) {
+    core::ProblemData data =
+        Build(std::string("prefill q=21 kv=21 heads=16/1 d=128 q_dtype=f32 out=f32 extra_rows=3 "
+                          "cache=") +
+              cache);
+    const AttentionRequest& request = data.request();
+    ASSERT_EQ(request.q.shape[0], 24);
+    for (std::int64_t row = 21; row < 24; ++row) {
+      for (std::int64_t head = 0; head < 16; ++head) {
+        float* q = static_cast<float*>(request.q.data) + row * request.q.stride[0] +
+                   head * request.q.stride[1];
+        std::fill_n(q, 128, std::numeric_limits<float>::quiet_NaN());
+      }
+    }
+    const Outcome outcome = RunRequest(data, request, data.plan_options());
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+    ASSERT_EQ(outcome.out.size(), 21u * 16 * 128);
+    for (const double value : outcome.out) ASSERT_TRUE(std::isfinite(value));
+  }
+}
+
 TEST(Cases, P39_recycled_pages_before_the_window_may_hold_nan) {
   for (const char* words :
        {"window=40", "q=7 window=3", "q=9 mask=custom", "window=40 page=64",
@@ -95,6 +131,15 @@ TEST(Cases, P39_recycled_pages_before_the_window_may_hold_nan) {
 TEST(Cases, P40_q_of_zero_gives_the_mean) {
   for (std::int64_t kv : {1, 2, 15, 16, 17, 255, 256, 257, 1000}) {
     ExpectConforms(With("decode heads=8/8 mask=none sigma=0 kv_dtype=nvfp4", "kv", kv));
+  }
+}
+
+TEST(Cases, P48_lse_is_by_token_and_head) {
+  for (const char* words : {"", "q=3", "cache=ragged", "accuracy=f32", "path=cpu/f32 q=2",
+                            "q=5 mask=tree", "lse=two", "segments=100:bf16,rest:nvfp4"}) {
+    const std::string text = std::string("decode kv=1000 heads=32/8 d=64 split=fixed:128 ") + words;
+    EXPECT_GT(RunText(text).plan.split.max_splits, 1) << words;
+    ExpectConforms(text);
   }
 }
 
@@ -113,6 +158,60 @@ TEST(Cases, P52_causal_with_more_rows_than_keys) {
   const Outcome outcome = RunText("prefill q=48 kv=15 heads=32/32 d=64 out=f32");
   for (std::size_t i = 0; i < 33 * 32 * 64; ++i) ASSERT_EQ(outcome.out[i], 0);
   ExpectConforms("prefill q=48 kv=15 heads=32/32 d=64");
+}
+
+TEST(Cases, P54_no_keys_give_minus_infinity) {
+  for (const char* words : {"", "cache=ragged", "split=fixed:16", "lse=two", "mask=none"}) {
+    core::ProblemData data = Build(std::string("decode kv=0,40,0 heads=4/2 d=32 out=f32 ") + words);
+    const AttentionRequest& request = data.request();
+    const Outcome outcome = RunRequest(data, request, data.plan_options());
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+    for (std::int64_t row = 0; row < 3; ++row) {
+      for (std::int64_t head = 0; head < 4; ++head) {
+        const float lse = static_cast<const float*>(
+            request.lse.data)[row * request.lse.stride[0] + head * request.lse.stride[1]];
+        if (row == 1) {
+          EXPECT_TRUE(std::isfinite(lse)) << words;
+        } else {
+          EXPECT_EQ(lse, -std::numeric_limits<float>::infinity()) << words;
+        }
+      }
+    }
+    for (std::size_t i = 0; i < 4 * 32; ++i) EXPECT_EQ(outcome.out[i], 0) << words;
+  }
+}
+
+// [rows, heads] with any strides, whatever runs; no path pads it or asks for another shape.
+TEST(Cases, P59_one_shape_of_lse) {
+  for (const char* text :
+       {"decode kv=300 b=3", "prefill q=33 kv=90", "decode kv=700 split=fixed:64 q=2",
+        "decode kv=60 cache=ragged", "decode kv=40 path=cpu/f32", "decode kv=200 accuracy=f32"}) {
+    core::ProblemData data = Build(std::string(text) + " heads=6/2 d=64");
+    AttentionRequest request = data.request();
+    ASSERT_TRUE(RunRequest(data, request, data.plan_options()).status.ok()) << text;
+    const TensorView dense = request.lse;
+    const std::int64_t rows = dense.shape[0];
+    std::vector<float> memory(static_cast<std::size_t>(rows * 17), -77.0f);
+    request.lse = TensorView::Dense(memory.data(), DType::kF32, {rows, 6});
+    request.lse.stride[0] = 17;
+    request.lse.stride[1] = 2;
+    const Result<Plan> plan = MakePlan(request, TestDevice().spec(), data.plan_options());
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const PreparedPlan prepared = Prepare(TestDevice(), *plan).value();
+    ASSERT_TRUE(kvilt::Run(prepared, request, data.Workspace(plan->workspace_bytes)).ok()) << text;
+    for (std::int64_t at = 0; at < rows * 17; ++at) {
+      const std::int64_t row = at / 17, column = at % 17;
+      const bool written = column % 2 == 0 && column < 12;
+      const float expected =
+          written ? static_cast<const float*>(
+                        dense.data)[row * dense.stride[0] + column / 2 * dense.stride[1]]
+                  : -77.0f;
+      ASSERT_EQ(memory[static_cast<std::size_t>(at)], expected) << text << " at " << at;
+    }
+    request.lse.shape[0] = rows + 7;  // Padded.
+    EXPECT_EQ(MakePlan(request, TestDevice().spec(), data.plan_options()).status().field(),
+              "lse.shape[0]");
+  }
 }
 
 TEST(Cases, P66_a_tree_mask_is_a_custom_mask_with_its_prefix) {
@@ -134,6 +233,12 @@ TEST(Cases, P66_a_tree_mask_is_a_custom_mask_with_its_prefix) {
   ExpectConforms("verify q=8 kv=400 heads=4/2 d=64 mask=tree");
 }
 
+TEST(Cases, P67_short_last_pages) {
+  ExpectConforms("decode kv=1,2 page=2 heads=32/8 d=64 lengths=last_page_len");
+  ExpectConforms(
+      "decode kv=1,2,3,4,5,31 page=5 heads=8/2 d=64 kv_dtype=nvfp4 lengths=last_page_len");
+}
+
 TEST(Cases, P73_rope_at_offsets_and_far_positions) {
   for (std::int64_t offset : {0, 5, 100000}) {
     ExpectConforms("verify q=3 kv=200 heads=4/1 d=512/256 rope=half q_positions=offset:" +
@@ -148,6 +253,39 @@ TEST(Cases, P73_rope_at_offsets_and_far_positions) {
   }
 }
 
+TEST(Cases, P75_every_head_dim_is_right_or_refused) {
+  for (const char* dtype : {"bf16", "f16", "e4m3", "e5m2", "nvfp4", "f32"}) {
+    for (int d = 8; d <= 288; d += 8) {
+      const std::string text =
+          With(std::string("decode q=2 kv=37 heads=2/1 kv_dtype=") + dtype, "d", d);
+      if (dtype != std::string("nvfp4") || d % 16 == 0) ExpectConforms(text);
+    }
+  }
+  core::ProblemData data = Build("decode kv=37 heads=2/1 d=64 kv_dtype=bf16");
+  for (std::int64_t d = 1; d < 64; ++d) {
+    if (d % 8 == 0) continue;
+    AttentionRequest request = data.request();
+    request.q.shape[2] = d;
+    const Status status = MakePlan(request, TestDevice().spec()).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << d;
+    EXPECT_EQ(status.field(), "q.shape[2]") << d;
+  }
+}
+
+TEST(Cases, P77_head_dims_off_the_beaten_track) {
+  for (const char* dims : {"56", "88", "320/256", "512/256", "24/512"}) {
+    for (const char* dtype : {"bf16", "e4m3"}) {
+      ExpectConforms(std::string("prefill q=5 kv=150 heads=4/2 d=") + dims + " kv_dtype=" + dtype);
+    }
+  }
+  core::ProblemData data = Build("decode kv=37 heads=2/1 d=512");
+  AttentionRequest request = data.request();
+  request.q.shape[2] = 576;
+  const Status status = MakePlan(request, TestDevice().spec()).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_NE(status.message().find("head_dim 576"), std::string::npos) << status.message();
+}
+
 TEST(Cases, P79_any_integer_group) {
   for (const char* heads :
        {"1/1", "3/1", "5/1", "24/4", "28/4", "40/8", "56/8", "64/4", "64/1", "7/1"}) {
@@ -159,6 +297,22 @@ TEST(Cases, P79_any_integer_group) {
   const auto plan = MakePlan(data.request(), TestDevice().spec());
   ASSERT_FALSE(plan.ok());
   EXPECT_NE(plan.status().message().find("8"), std::string::npos) << plan.status().message();
+}
+
+// What the items of the plan read, key by key and KV head by KV head.
+TEST(Cases, P80_each_kv_row_is_read_once_for_any_group) {
+  for (const char* heads : {"2/2", "6/2", "12/2", "14/2", "16/2", "128/2"}) {
+    for (const char* split : {"auto", "off", "fixed:100"}) {
+      const Outcome outcome = RunText(std::string("decode kv=1000,77 d=64 kv_dtype=bf16 heads=") +
+                                      heads + " split=" + split);
+      EXPECT_EQ(outcome.plan.kv_bytes, 1077 * 2 * (64 + 64) * 2) << heads << " " << split;
+      std::int64_t rows = 0;
+      for (const contract::WorkItem& item : plan::ViewPlanData(outcome.plan.data).items) {
+        rows += (item.key_end - item.key_begin) * item.head_count;
+      }
+      EXPECT_EQ(rows, 1077 * 2) << heads << " " << split;
+    }
+  }
 }
 
 TEST(Cases, P83_strides_of_interleaved_pools) {

@@ -47,7 +47,8 @@ class PreparedPlan {
   std::shared_ptr<Impl> impl_;
 };
 
-// Errors: kFailedPrecondition when the plan was made for another device; kRuntime.
+// Errors: kFailedPrecondition when the plan was made for another device; kInvalidArgument when
+// plan.data is not as MakePlan made it; kRuntime.
 Result<PreparedPlan> Prepare(const Device& device, Plan plan);
 
 // Runs the plan on operands that match it (same dtypes, shapes, strides, alignment, lengths and
@@ -119,7 +120,8 @@ struct AppendRequest {
   bool four_over_six = false;  // NVFP4: also try amax / 4 per block, keep the smaller error.
 };
 
-// Errors leave the cache unchanged. `k_health`, `v_health` may be null; they are added to.
+// No cache tensor may overlap itself, another operand or an index array. Errors leave the cache
+// unchanged. `k_health`, `v_health` may be null; they are added to.
 Status AppendKv(const Device& device, const AppendRequest& request,
                 HealthCounters* k_health = nullptr, HealthCounters* v_health = nullptr,
                 Stream stream = {});

@@ -20,6 +20,9 @@
  * kvilt_*_default() function, which sets `size` to what the caller was compiled with. A library
  * that knows fewer fields refuses those it does not know unless they are zero. In arrays of such
  * structs all elements have the size of the first. kvilt_tensor and kvilt_index_array never change.
+ *
+ * Fields that have no effect as others stand (rope_theta with rope 0) must be 0 or their default;
+ * reserved fields must be 0.
  */
 #ifndef KVILT_KVILT_C_H_
 #define KVILT_KVILT_C_H_

@@ -91,7 +91,8 @@ class PagePool {
 };
 
 // Performs the copies in one paged cache: data and scales of the first `rows` tokens of each page,
-// for all KV heads of both sides. Errors: page ids or rows out of range, a ragged segment.
+// for all KV heads of both sides. Errors: page ids or rows out of range, a ragged segment, tensors
+// that overlap themselves or each other.
 Status CopyPages(const Device& device, const Segment& cache, std::span<const PageCopy> copies,
                  Stream stream = {});
 

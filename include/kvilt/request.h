@@ -48,7 +48,8 @@ struct Rope {
   double scale = 1.0;  // > 0
   using Llama31 = RopeLlama31;
   std::optional<Llama31> llama31;
-  // Host or device array [sum of kv_len], requests one after another; undefined = key j is at j.
+  // Host or device array [sum of kv_len], requests one after another, within +-2^40; undefined =
+  // key j is at j.
   IndexArray key_positions;
 };
 
@@ -74,7 +75,7 @@ struct AttentionRequest {
 
   std::optional<float> sm_scale;  // Default 1 / sqrt(head_dim_qk).
   float q_scale = 1.0f;           // Multiplies q . k too: the decode multiplier of a quantized Q.
-  float logits_soft_cap = 0.0f;   // c > 0: x = c * tanh(x / c). 0 = off.
+  float logits_soft_cap = 0.0f;   // c in [2^-100, 2^100]: x = c * tanh(x / c). 0 = off.
 
   MaskMode mask = MaskMode::kUnset;
   // kCustom, kTree: kU8 [bytes]. Bits row-major, little-endian within a byte, each request at a
@@ -85,12 +86,15 @@ struct AttentionRequest {
   // [p - window_left, p + window_right]. -1 = off. ANDs with every mask mode.
   std::int64_t window_left = -1;
   std::int64_t window_right = -1;
-  IndexArray q_positions;  // Optional, host, [total_q]: positions for the window and for RoPE.
+  // Optional, host, [total_q]: positions for the window and for RoPE, within +-2^40.
+  IndexArray q_positions;
 
   std::optional<Alibi> alibi;
   bool bias_before_cap = false;  // ALiBi before the soft cap instead of after it.
   std::optional<Rope> rope;
-  TensorView sink;  // Optional: f32 [q_heads], a logit in natural units, once in each denominator.
+  // Optional: f32 [q_heads], a logit in natural units, once in each denominator, however far from
+  // the scores it is. -inf is no sink, +inf takes all weight (out = 0, lse = +inf), NaN gives NaN.
+  TensorView sink;
 
   // GPU: the caller promises that KV written by the previous kernel on the stream is complete, so
   // loads may start before the dependency wait. Accepted and without effect on the CPU, where

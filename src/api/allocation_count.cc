@@ -7,9 +7,13 @@
 namespace {
 
 std::atomic<long> allocations{0};
+std::atomic<long> bytes{0};
+std::atomic<long> until_failure{-1};  // Below 0: none fails.
 
 void* Allocate(std::size_t size, std::size_t alignment) noexcept {
   allocations.fetch_add(1, std::memory_order_relaxed);
+  bytes.fetch_add(static_cast<long>(size), std::memory_order_relaxed);
+  if (until_failure.load() >= 0 && until_failure.fetch_sub(1) == 0) return nullptr;
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
   return std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
 }
@@ -53,5 +57,8 @@ void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::f
 namespace kvilt::api::test {
 
 long AllocationCount() { return allocations.load(std::memory_order_relaxed); }
+long AllocatedBytes() { return bytes.load(std::memory_order_relaxed); }
+void FailAllocation(long later) { until_failure.store(later); }
+bool AllocationFailed() { return until_failure.exchange(-1) < 0; }
 
 }  // namespace kvilt::api::test

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <new>
 #include <vector>
 
 #include "kvilt/attention.h"
@@ -12,6 +11,7 @@
 #include "src/api/cache_slots.h"
 #include "src/api/check_apart.h"
 #include "src/api/device_impl.h"
+#include "src/api/no_memory.h"
 #include "src/core/check.h"
 #include "src/plan/validate_segment.h"
 
@@ -37,19 +37,28 @@ Status CheckSource(const TensorView& source, std::int64_t tokens, const SegmentG
   return plan::CheckAddressed(source, path);
 }
 
-// Each cache tensor apart from itself, the sources, the other cache tensors and the multipliers.
+// Each cache tensor apart from itself, the rest of the cache, and the sources.
 Status CheckWritten(const AppendRequest& request) {
-  const auto written = [&](std::string_view name, const TensorView& tensor) -> Status {
-    if (!tensor.defined() || name.ends_with(".array")) return {};
-    KVILT_RETURN_IF_ERROR(plan::CheckNoSelfOverlap(tensor, {"", name}));
-    KVILT_RETURN_IF_ERROR(api::CheckApart(tensor, name, request.k, "k"));
-    KVILT_RETURN_IF_ERROR(api::CheckApart(tensor, name, request.v, "v"));
-    return api::ForEachCacheTensor(
-        request.cache, [&](std::string_view other, const TensorView& other_tensor) -> Status {
-          return name == other ? Status() : api::CheckApart(tensor, name, other_tensor, other);
-        });
-  };
-  return api::ForEachCacheTensor(request.cache, written);
+  KVILT_RETURN_IF_ERROR(api::CheckCacheApart(request.cache));
+  return api::ForEachCacheTensor(
+      request.cache, [&](std::string_view name, const TensorView& tensor) -> Status {
+        if (api::IsGlobal(name)) return {};
+        KVILT_RETURN_IF_ERROR(api::CheckApart(tensor, name, request.k, "k"));
+        return api::CheckApart(tensor, name, request.v, "v");
+      });
+}
+
+// And from the arrays that say which rows are written. REQUIRES: these were checked.
+Status CheckArraysApart(const AppendRequest& request) {
+  return api::ForEachCacheTensor(
+      request.cache, [&](std::string_view name, const TensorView& tensor) -> Status {
+        if (api::IsGlobal(name)) return {};
+        if (request.slots.defined()) {
+          return api::CheckApart(tensor, name, api::IndexView(request.slots), "slots");
+        }
+        KVILT_RETURN_IF_ERROR(api::CheckApartFromTable(tensor, name, request.cache));
+        return api::CheckApart(tensor, name, api::IndexView(request.token_indptr), "token_indptr");
+      });
 }
 
 Status CheckForm(const AppendRequest& request) {
@@ -180,6 +189,7 @@ Result<SegmentGeometry> Resolve(const AppendRequest& request, std::vector<i64>& 
   if (by_table) KVILT_RETURN_IF_ERROR(CheckTokenIndptrValues(request));
   KVILT_RETURN_IF_ERROR(by_table ? SlotsOfTable(request, *geometry, slots)
                                  : SlotsOfMapping(request, *geometry, slots));
+  KVILT_RETURN_IF_ERROR(CheckArraysApart(request));
   return geometry;
 }
 
@@ -207,7 +217,7 @@ Status AppendKv(const Device& device, const AppendRequest& request, HealthCounte
   if (stream.handle != nullptr) {
     return Status::Invalid("stream", "the CPU has only the default one");
   }
-  try {
+  return api::OrNoMemory("k.shape[0]", "the slots of so many tokens", [&]() -> Status {
     KVILT_RETURN_IF_ERROR(CheckForm(request));
     std::vector<i64> slots;
     const Result<SegmentGeometry> geometry = Resolve(request, slots);
@@ -216,10 +226,8 @@ Status AppendKv(const Device& device, const AppendRequest& request, HealthCounte
         cpu::Append(Bind(request, *geometry, slots), device.impl()->pool);
     if (k_health != nullptr) cpu::AddHealth(health.k, *k_health);
     if (v_health != nullptr) cpu::AddHealth(health.v, *v_health);
-  } catch (const std::bad_alloc&) {
-    return Status::Exhausted("k.shape[0]", "no host memory for the slots of so many tokens");
-  }
-  return {};
+    return {};
+  });
 }
 
 }  // namespace kvilt

@@ -2,6 +2,7 @@
 // nothing. Each row names the field that the Status must name.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <string>
@@ -268,6 +269,37 @@ TEST(AppendKvRefuses, OverlappingMemory) {
       {"cache.k.data", [](Case& c) { c.paged().k.scales.data = c.cache.k_data.data(); }},
       {"cache.k.data.stride[2]", [](Case& c) { c.paged().k.data.stride[2] = 0; }, "overlap"},
       {"cache.v.scales.stride[0]", [](Case& c) { c.paged().v.scales.stride[0] = 8; }},
+      {"cache.k.data",
+       [](Case& c) {
+         c.table().indptr.data = c.cache.k_data.data();
+         c.cache.WriteInto(c.cache.k_data, c.cache.indptr);
+       },
+       "overlaps cache.table.indptr"},
+      {"cache.v.data",
+       [](Case& c) {
+         c.table().indices.data = c.cache.v_data.data();
+         c.cache.WriteInto(c.cache.v_data, c.cache.indices);
+       },
+       "overlaps cache.table.indices"},
+      {"cache.k.scales",
+       [](Case& c) {
+         c.table().kv_len.data = c.cache.k_scales.data();
+         c.cache.WriteInto(c.cache.k_scales, c.cache.kv_len);
+       },
+       "overlaps cache.table.kv_len"},
+      {"cache.k.data",
+       [](Case& c) {
+         c.request.token_indptr.data = c.cache.k_data.data();
+         c.cache.WriteInto(c.cache.k_data, c.token_indptr);
+       },
+       "overlaps token_indptr"},
+      {"cache.v.scales",
+       [](Case& c) {
+         c.UseSlots();
+         c.request.slots.data = c.cache.v_scales.data();
+         c.cache.WriteInto(c.cache.v_scales, c.slots);
+       },
+       "overlaps slots"},
   });
 }
 
@@ -313,6 +345,17 @@ TEST(DequantizeKvRefuses, WrongOutputs) {
   EXPECT_EQ(field(out_k.view, changed(out_v.view, [](auto& t) { t.rank = 4; })), "out_v.rank");
   EXPECT_EQ(field({}, changed(out_v.view, [&](auto& t) { t.data = c.cache.k_data.data(); })),
             "out_v");
+  const IndexArray indices = c.table().indices;
+  std::memcpy(out_k.values.data(), c.cache.indices.data(), 12);
+  c.table().indices.data = out_k.values.data();
+  EXPECT_EQ(field(out_k.view, {}), "out_k") << "it would overwrite the table";
+  c.table().indices = indices;
+  c.request.cache.owners = {1, 0};
+  const Status owners = DequantizeKv(device, c.request.cache, out_k.view, {});
+  EXPECT_EQ(owners.field(), "cache.owners[1]");
+  EXPECT_NE(owners.message().find("0, expected a request >= 2"), std::string::npos)
+      << owners.message();
+  c.request.cache.owners = {};
   c.paged().v.scales = {};
   EXPECT_EQ(field(out_k.view, {}), "cache.v.scales") << "both sides are checked";
   int handle = 0;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "src/api/bind_rows.h"
 #include "src/api/rope.h"
 #include "src/core/check.h"
 
@@ -25,9 +26,6 @@ static_assert(static_cast<int>(contract::Mask::kCausal) == static_cast<int>(Mask
 static_assert(static_cast<int>(contract::Mask::kCustom) == static_cast<int>(MaskMode::kCustom));
 static_assert(static_cast<int>(contract::Mask::kTree) == static_cast<int>(MaskMode::kTree));
 
-i64 StrideBytes(const TensorView& tensor, int dim) {
-  return tensor.stride[dim] * StorageBytes(tensor.dtype);
-}
 const u8* Bytes(const TensorView& tensor) { return static_cast<const u8*>(tensor.data); }
 const float* Floats(const TensorView& tensor) { return static_cast<const float*>(tensor.data); }
 i32 IsI64(const IndexArray& array) { return array.dtype == DType::kI64 ? 1 : 0; }
@@ -148,7 +146,7 @@ contract::AttentionParams BindRequest(const AttentionRequest& request, int head_
   BindQueryAndOutputs(request, out);
   const float sm_scale =
       request.sm_scale ? *request.sm_scale : static_cast<float>(1.0 / std::sqrt(head_dim_qk));
-  out.logit_scale = sm_scale * request.q_scale;
+  out.logit_scale = double{sm_scale} * double{request.q_scale};
   out.soft_cap = request.logits_soft_cap;
   if (request.alibi) {
     out.alibi_slopes = Floats(request.alibi->slopes);

@@ -7,25 +7,9 @@
 #include <string.h>
 
 #include "kvilt/kvilt_c.h"
+#include "src/api/c_test.h"
 
 enum { PAGES = 12, PAGE_SIZE = 4, KV_HEADS = 2, Q_HEADS = 4, DIM = 64, MAX_TOKENS = 32, BATCH = 2 };
-
-static int failures = 0;
-
-#define EXPECT(condition)                                                             \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
-      fprintf(stderr, "%s:%d: %s (last error: %s)\n", __FILE__, __LINE__, #condition, \
-              kvilt_last_error());                                                    \
-      ++failures;                                                                     \
-    }                                                                                 \
-  } while (0)
-#define EXPECT_OK(call) EXPECT((call) == KVILT_OK)
-#define EXPECT_ERROR(call, status, text)                \
-  do {                                                  \
-    EXPECT((call) == (status));                         \
-    EXPECT(strstr(kvilt_last_error(), (text)) != NULL); \
-  } while (0)
 
 /* One side: codes [pages, page_size, heads, dim / 2], scales [pages, page_size, heads, dim / 16].
  */
@@ -293,64 +277,6 @@ static void test_merge(const kvilt_device* device) {
   EXPECT(kvilt_merge_states(device, states, 2, &states[2], NULL) == KVILT_INVALID_ARGUMENT);
 }
 
-static void test_refusals(const kvilt_device* device) {
-  /* A request with a field that a newer header might add. */
-  struct {
-    kvilt_attention_request request;
-    int64_t newer;
-  } grown;
-  kvilt_attention_request request = kvilt_attention_request_default();
-  kvilt_device_spec spec = kvilt_device_spec_default();
-  kvilt_device* other = NULL;
-  kvilt_plan* plan = NULL;
-  kvilt_pool* pool = NULL;
-  int64_t count = 0;
-  EXPECT_ERROR(kvilt_device_open("cuda:0", 0, &other), KVILT_UNSUPPORTED, "no CUDA backend");
-  EXPECT_ERROR(kvilt_device_open(NULL, 0, &other), KVILT_INVALID_ARGUMENT, "name: null");
-  EXPECT_ERROR(kvilt_device_open("cpu", 1, NULL), KVILT_INVALID_ARGUMENT, "device: null");
-  EXPECT(other == NULL);
-  EXPECT_OK(kvilt_spec_for("cpu:avx2", &spec));
-  EXPECT(spec.simd == 3 && spec.kind == KVILT_CPU);
-  spec.size = 0;
-  EXPECT_ERROR(kvilt_spec_for("cpu", &spec), KVILT_INVALID_ARGUMENT, "spec.size");
-  spec.size = sizeof spec;
-  EXPECT_ERROR(kvilt_make_plan(NULL, &spec, NULL, &plan), KVILT_INVALID_ARGUMENT, "request: null");
-  request.mask = 9;
-  EXPECT_ERROR(kvilt_make_plan(&request, &spec, NULL, &plan), KVILT_INVALID_ARGUMENT, "mask: 9");
-  request.mask = KVILT_MASK_NONE;
-  request.segment_count = 1;
-  EXPECT_ERROR(kvilt_make_plan(&request, &spec, NULL, &plan), KVILT_INVALID_ARGUMENT, "segments");
-  request.segment_count = 0;
-  request.q.rank = 7;
-  EXPECT_ERROR(kvilt_make_plan(&request, &spec, NULL, &plan), KVILT_INVALID_ARGUMENT, "q.rank: 7");
-  memset(&grown, 0, sizeof grown);
-  grown.request = kvilt_attention_request_default();
-  grown.request.size = sizeof grown;
-  grown.newer = 1;
-  EXPECT_ERROR(kvilt_make_plan(&grown.request, &spec, NULL, &plan), KVILT_UNSUPPORTED, "older");
-  grown.newer = 0;
-  EXPECT_ERROR(kvilt_make_plan(&grown.request, &spec, NULL, &plan), KVILT_INVALID_ARGUMENT,
-               "mask: kUnset"); /* Understood, and incomplete. */
-  EXPECT(plan == NULL);
-  EXPECT_ERROR(kvilt_run(NULL, &request, NULL, 0, NULL), KVILT_INVALID_ARGUMENT, "prepared: null");
-  EXPECT_ERROR(kvilt_pool_create(-1, 4, &pool), KVILT_INVALID_ARGUMENT, "pages");
-  EXPECT_OK(kvilt_pool_create(4, 4, &pool));
-  EXPECT_ERROR(kvilt_pool_append(pool, NULL, NULL, 1, NULL, &count), KVILT_INVALID_ARGUMENT,
-               "sequences: null");
-  EXPECT_ERROR(kvilt_pool_append(pool, NULL, NULL, -1, NULL, &count), KVILT_INVALID_ARGUMENT,
-               "-1 elements");
-  EXPECT_OK(kvilt_pool_append(pool, NULL, NULL, 0, NULL, &count));
-  EXPECT(count == 0);
-  EXPECT_ERROR(kvilt_copy_pages(device, NULL, NULL, 0, NULL), KVILT_INVALID_ARGUMENT,
-               "cache: null");
-  kvilt_pool_destroy(pool);
-  kvilt_pool_destroy(NULL);
-  kvilt_plan_free(NULL);
-  kvilt_prepared_free(NULL);
-  kvilt_device_close(NULL);
-  kvilt_free(NULL);
-}
-
 int main(void) {
   kvilt_device* device = NULL;
   EXPECT(strlen(kvilt_version()) > 0);
@@ -360,7 +286,6 @@ int main(void) {
   test_decode(device);
   test_dequantize(device);
   test_merge(device);
-  test_refusals(device);
   kvilt_device_close(device);
   printf("%s\n", failures == 0 ? "PASSED" : "FAILED");
   return failures == 0 ? 0 : 1;

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "src/core/check.h"
 
@@ -31,12 +34,12 @@ static_assert(KVILT_ACCURACY_F32 == static_cast<int>(Accuracy::kF32));
 // header has must be zero, since they would be ignored.
 template <class T>
 Status Adopt(const T* from, const char* field, T& to) {
-  if (from == nullptr) return Status::Invalid(field, "null");
+  if (from == nullptr) return Status::Invalid(field, "null; accepted: an address");
   const std::size_t size = from->size;
   if (size < sizeof(size) || size > (std::size_t{1} << 16)) {
     return Status::Invalid(
         fmt::format("{}.size", field),
-        fmt::format("{}; fill the struct from its kvilt_*_default()", from->size));
+        fmt::format("{}; accepted: what the struct's kvilt_*_default() sets", from->size));
   }
   std::memcpy(&to, from, std::min(size, sizeof(T)));
   const auto* bytes = reinterpret_cast<const unsigned char*>(from);
@@ -55,6 +58,24 @@ void Return(const T& from, T* to) {
   const std::size_t size = to->size;
   std::memcpy(to, &from, std::min(size, sizeof(T)));
   to->size = size;
+}
+
+// A field that has no effect as others stand, given all the same. `why` says how they stand.
+Status Unused(const std::string& field, std::string_view found, std::string_view why) {
+  return Status::Invalid(field, fmt::format("{} {}; accepted: not given", found, why));
+}
+// The same of a number, which is given when it is neither 0 nor its default.
+template <class T>
+Status CheckUnused(T value, T otherwise, const std::string& field, std::string_view why) {
+  if (value == T{} || value == otherwise) return {};
+  return Unused(field, fmt::format("{}", value), why);
+}
+Status CheckUnused(const kvilt_index_array& array, const std::string& field, std::string_view why) {
+  return array.data == nullptr && array.count == 0 ? Status() : Unused(field, "given", why);
+}
+Status CheckReserved(std::int32_t value, const std::string& field) {
+  if (value == 0) return {};
+  return Status::Invalid(field, fmt::format("{}; accepted: 0", value));
 }
 
 template <class T>
@@ -76,6 +97,7 @@ Status ToDevice(std::int32_t kind, std::int32_t index, const std::string& field,
 
 Status ToIndex(const kvilt_index_array& from, const std::string& field, IndexArray& to) {
   to = {};
+  KVILT_RETURN_IF_ERROR(CheckReserved(from.reserved, field + ".reserved"));
   if (from.data == nullptr && from.count == 0) return {};
   to.data = from.data;
   to.size = from.count;
@@ -94,8 +116,35 @@ Status ToSide(const kvilt_side& from, const std::string& field, CacheSide& to) {
   to.global.array = from.global_array;
   to.global.array_size = from.global_count;
   to.global.allow_unusual = from.allow_unusual_scale != 0;
+  for (std::size_t i = 0; i < std::size(from.reserved); ++i) {
+    KVILT_RETURN_IF_ERROR(
+        CheckReserved(from.reserved[i], fmt::format("{}.reserved[{}]", field, i)));
+  }
   return ToDevice(from.global_device_kind, from.global_device_index, field + ".global",
                   to.global.device);
+}
+
+Status CheckNoLlama31(const kvilt_attention_request& from, std::string_view why) {
+  const Rope::Llama31 standard;
+  KVILT_RETURN_IF_ERROR(CheckUnused(from.rope_low_freq_factor, standard.low_freq_factor,
+                                    "rope_low_freq_factor", why));
+  KVILT_RETURN_IF_ERROR(CheckUnused(from.rope_high_freq_factor, standard.high_freq_factor,
+                                    "rope_high_freq_factor", why));
+  return CheckUnused(from.rope_original_length, standard.original_length, "rope_original_length",
+                     why);
+}
+
+Status CheckNoRope(const kvilt_attention_request& from) {
+  constexpr std::string_view kWhy = "with rope 0";
+  const Rope standard;
+  KVILT_RETURN_IF_ERROR(CheckUnused(from.rope_pairing, 0, "rope_pairing", kWhy));
+  KVILT_RETURN_IF_ERROR(CheckUnused(from.rope_frequency, 0, "rope_frequency", kWhy));
+  KVILT_RETURN_IF_ERROR(CheckUnused(from.rope_theta, standard.theta, "rope_theta", kWhy));
+  KVILT_RETURN_IF_ERROR(CheckUnused(from.rope_scale, standard.scale, "rope_scale", kWhy));
+  KVILT_RETURN_IF_ERROR(CheckUnused(from.rope_rotary_dim, 0, "rope_rotary_dim", kWhy));
+  KVILT_RETURN_IF_ERROR(CheckUnused(from.rope_llama31, 0, "rope_llama31", kWhy));
+  KVILT_RETURN_IF_ERROR(CheckNoLlama31(from, kWhy));
+  return CheckUnused(from.rope_key_positions, "rope_key_positions", kWhy);
 }
 
 Status ToRope(const kvilt_attention_request& from, Rope& to) {
@@ -109,13 +158,31 @@ Status ToRope(const kvilt_attention_request& from, Rope& to) {
   if (from.rope_llama31 != 0) {
     to.llama31 = Rope::Llama31{from.rope_low_freq_factor, from.rope_high_freq_factor,
                                from.rope_original_length};
+  } else {
+    KVILT_RETURN_IF_ERROR(CheckNoLlama31(from, "with rope_llama31 0"));
   }
   return ToIndex(from.rope_key_positions, "rope_key_positions", to.key_positions);
 }
 
+Status ToAlibi(const kvilt_attention_request& from, std::optional<Alibi>& to) {
+  if (from.alibi_slopes.rank != 0) {
+    to.emplace();
+    KVILT_RETURN_IF_ERROR(FromC(from.alibi_slopes, "alibi_slopes", to->slopes));
+    return ToEnum(from.alibi_origin, AlibiOrigin::kRowIndex, "alibi_origin", to->origin);
+  }
+  if (from.alibi_slopes.data != nullptr) {
+    return Status::Invalid("alibi_slopes.rank", "0 with data; accepted: 1 [q_heads] or no data");
+  }
+  return CheckUnused(from.alibi_origin, 0, "alibi_origin", "without alibi_slopes");
+}
+
 Status ToOptions(const kvilt_attention_request& from, AttentionRequest& to) {
   KVILT_RETURN_IF_ERROR(ToEnum(from.lse_base, LseBase::kTwo, "lse_base", to.lse_base));
-  if (from.has_sm_scale != 0) to.sm_scale = from.sm_scale;
+  if (from.has_sm_scale != 0) {
+    to.sm_scale = from.sm_scale;
+  } else {
+    KVILT_RETURN_IF_ERROR(CheckUnused(from.sm_scale, 0.0f, "sm_scale", "with has_sm_scale 0"));
+  }
   to.q_scale = from.q_scale;
   to.logits_soft_cap = from.logits_soft_cap;
   KVILT_RETURN_IF_ERROR(ToEnum(from.mask, MaskMode::kTree, "mask", to.mask));
@@ -124,25 +191,29 @@ Status ToOptions(const kvilt_attention_request& from, AttentionRequest& to) {
   to.window_left = from.window_left;
   to.window_right = from.window_right;
   KVILT_RETURN_IF_ERROR(ToIndex(from.q_positions, "q_positions", to.q_positions));
-  if (from.alibi_slopes.rank != 0) {
-    Alibi alibi;
-    KVILT_RETURN_IF_ERROR(FromC(from.alibi_slopes, "alibi_slopes", alibi.slopes));
-    KVILT_RETURN_IF_ERROR(
-        ToEnum(from.alibi_origin, AlibiOrigin::kRowIndex, "alibi_origin", alibi.origin));
-    to.alibi = alibi;
-  }
+  KVILT_RETURN_IF_ERROR(ToAlibi(from, to.alibi));
   to.bias_before_cap = from.bias_before_cap != 0;
   to.kv_settled = from.kv_settled != 0;
   KVILT_RETURN_IF_ERROR(FromC(from.sink, "sink", to.sink));
-  if (from.rope == 0) return {};
+  if (from.rope == 0) return CheckNoRope(from);
   return ToRope(from, to.rope.emplace());
+}
+
+Status CheckNoPageTable(const kvilt_segment& from, const char* field) {
+  constexpr std::string_view kWhy = "with KVILT_RAGGED";
+  KVILT_RETURN_IF_ERROR(CheckUnused(from.indices, Join(field, "indices"), kWhy));
+  KVILT_RETURN_IF_ERROR(
+      CheckUnused<std::int64_t>(from.row_stride, 0, Join(field, "row_stride"), kWhy));
+  KVILT_RETURN_IF_ERROR(CheckUnused(from.kv_len, Join(field, "kv_len"), kWhy));
+  return CheckUnused(from.last_page_len, Join(field, "last_page_len"), kWhy);
 }
 
 // The length of an array that a pointer announces.
 Status CheckCount(const void* data, std::int64_t count, const std::string& field) {
   if (count < 0 || (count > 0 && data == nullptr)) {
     return Status::Invalid(
-        field, fmt::format("{} elements at {}", count, data == nullptr ? "null" : "an address"));
+        field, fmt::format("{} elements at {}; accepted: an address and a count >= 0, or neither",
+                           count, data == nullptr ? "null" : "an address"));
   }
   return {};
 }
@@ -170,11 +241,13 @@ Status FromC(const kvilt_segment* from, const char* field, Segment& to) {
   CacheSide v;
   KVILT_RETURN_IF_ERROR(ToSide(c.k, Join(field, "k"), k));
   KVILT_RETURN_IF_ERROR(ToSide(c.v, Join(field, "v"), v));
+  KVILT_RETURN_IF_ERROR(CheckReserved(c.reserved, Join(field, "reserved")));
   KVILT_RETURN_IF_ERROR(CheckCount(c.owners, c.owner_count, Join(field, "owners")));
   if (c.owner_count > 0) to.owners.assign(c.owners, c.owners + c.owner_count);
   IndexArray indptr;
   KVILT_RETURN_IF_ERROR(ToIndex(c.indptr, Join(field, "indptr"), indptr));
   if (c.kind == KVILT_RAGGED) {
+    KVILT_RETURN_IF_ERROR(CheckNoPageTable(c, field));
     to.kv = RaggedKv{k, v, indptr};
     return {};
   }
@@ -251,6 +324,7 @@ Status FromC(const kvilt_attention_state* from, const char* field, AttentionStat
 Status FromC(const kvilt_append_request* from, AppendRequest& to) {
   kvilt_append_request c = kvilt_append_request_default();
   KVILT_RETURN_IF_ERROR(Adopt(from, "request", c));
+  KVILT_RETURN_IF_ERROR(CheckReserved(c.reserved, "reserved"));
   KVILT_RETURN_IF_ERROR(FromC(c.k, "k", to.k));
   KVILT_RETURN_IF_ERROR(FromC(c.v, "v", to.v));
   KVILT_RETURN_IF_ERROR(FromC(c.cache, "cache", to.cache));

@@ -36,14 +36,15 @@ kvilt_status Guard(Body&& body) noexcept {
 }
 
 inline Status NotNull(const void* pointer, const char* field) {
-  return pointer == nullptr ? Status::Invalid(field, "null") : Status();
+  return pointer == nullptr ? Status::Invalid(field, "null; accepted: an address") : Status();
 }
 
 // The span that a pointer and a count announce.
 template <class T>
 Result<std::span<T>> Array(T* data, std::int64_t count, const char* field) {
   if (count < 0 || (count > 0 && data == nullptr)) {
-    return Status::Invalid(field, count < 0 ? std::to_string(count) + " elements" : "null");
+    return Status::Invalid(field, count < 0 ? std::to_string(count) + " elements; accepted: >= 0"
+                                            : "null; accepted: an address of so many elements");
   }
   return std::span<T>(data, static_cast<std::size_t>(count));
 }

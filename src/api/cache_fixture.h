@@ -64,6 +64,11 @@ class CacheMemory {
     table.kv_len = kv_len;
   }
 
+  // The values of an array to the front of a tensor's memory, where a bad request keeps them.
+  template <class T>
+  static void WriteInto(std::vector<std::uint8_t>& bytes, const std::vector<T>& values) {
+    std::memcpy(bytes.data(), values.data(), values.size() * sizeof(T));
+  }
   std::vector<std::vector<std::uint8_t>> Snapshot() const {
     return {k_data, k_scales, v_data, v_scales};
   }

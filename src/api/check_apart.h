@@ -36,4 +36,37 @@ Status ForEachCacheTensor(const Segment& cache, Visit&& visit) {
   return visit("cache.v.global.array", GlobalView(cache.v().global));
 }
 
+// One of the last two of ForEachCacheTensor, which no call writes.
+inline bool IsGlobal(std::string_view name) { return name.ends_with(".array"); }
+
+inline TensorView IndexView(const IndexArray& array) {
+  if (array.data == nullptr || array.size <= 0) return {};
+  return TensorView::Dense(array.data, array.dtype, {array.size}, array.device);
+}
+
+// Of a cache that is written: each tensor apart from itself, the others and the multipliers.
+inline Status CheckCacheApart(const Segment& cache) {
+  return ForEachCacheTensor(cache, [&](std::string_view name, const TensorView& tensor) -> Status {
+    if (!tensor.defined() || IsGlobal(name)) return {};
+    KVILT_RETURN_IF_ERROR(plan::CheckNoSelfOverlap(tensor, {"", name}));
+    return ForEachCacheTensor(cache, [&](std::string_view other, const TensorView& other_tensor) {
+      return name == other ? Status() : CheckApart(tensor, name, other_tensor, other);
+    });
+  });
+}
+
+// Written memory apart from the arrays that say where tokens are. REQUIRES: a checked table.
+inline Status CheckApartFromTable(const TensorView& written, std::string_view name,
+                                  const Segment& cache) {
+  const auto apart = [&](const IndexArray& array, std::string_view other) {
+    return CheckApart(written, name, IndexView(array), other);
+  };
+  if (const RaggedKv* ragged = cache.ragged()) return apart(ragged->indptr, "cache.indptr");
+  const PageTable& table = cache.paged()->table;
+  KVILT_RETURN_IF_ERROR(apart(table.indptr, "cache.table.indptr"));
+  KVILT_RETURN_IF_ERROR(apart(table.indices, "cache.table.indices"));
+  KVILT_RETURN_IF_ERROR(apart(table.kv_len, "cache.table.kv_len"));
+  return apart(table.last_page_len, "cache.table.last_page_len");
+}
+
 }  // namespace kvilt::api

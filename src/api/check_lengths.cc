@@ -6,6 +6,7 @@
 #include "src/contract/visibility.h"
 #include "src/core/check.h"
 #include "src/plan/tensor_check.h"
+#include "src/plan/validate.h"
 
 namespace kvilt::api {
 namespace {
@@ -192,18 +193,23 @@ Status CheckRows(const plan::PlanDataView& view, const AttentionRequest& request
 }
 
 Status CheckMaskBytes(const plan::PlanDataView& view, const AttentionRequest& request) {
-  if (!request.mask_indptr.defined()) return {};
+  const bool given = request.mask_indptr.defined();
   const std::int64_t batch = view.header->batch;
-  KVILT_RETURN_IF_ERROR(plan::CheckIndexArray(request.mask_indptr, batch + 1, true,
-                                              DeviceKind::kCpu, {{}, "mask_indptr"}));
+  if (given) {
+    KVILT_RETURN_IF_ERROR(plan::CheckIndexArray(request.mask_indptr, batch + 1, true,
+                                                DeviceKind::kCpu, {{}, "mask_indptr"}));
+  }
+  std::int64_t packed = 0;
   for (std::int64_t r = 0; r < batch; ++r) {
     const contract::RequestInfo& info = view.requests[static_cast<std::size_t>(r)];
     const std::int64_t bytes =
         contract::MaskBytes(static_cast<int>(request.mask), info.q_len, info.kv_len);
-    if (bytes != 0 && request.mask_indptr[r] != info.mask_byte_begin) {
-      return Stale("mask_indptr", r, "as its first mask byte", info.mask_byte_begin,
-                   request.mask_indptr[r]);
+    if (bytes == 0) continue;
+    const std::int64_t begin = given ? request.mask_indptr[r] : packed;
+    if (begin != info.mask_byte_begin) {
+      return Stale("mask_indptr", r, "as its first mask byte", info.mask_byte_begin, begin);
     }
+    packed += bytes;
   }
   return {};
 }
@@ -219,9 +225,11 @@ Status CheckPositions(const plan::PlanDataView& view, const AttentionRequest& re
     if (!array.defined()) return Status();
     KVILT_RETURN_IF_ERROR(
         plan::CheckIndexArray(array, plan::kAnyExtent, true, DeviceKind::kCpu, {{}, name}));
-    if (array.size >= size) return Status();
-    return Status::Invalid(std::string(name),
-                           fmt::format("{} entries, the batch needs {}", array.size, size));
+    if (array.size < size) {
+      return Status::Invalid(std::string(name),
+                             fmt::format("{} entries, the batch needs {}", array.size, size));
+    }
+    return plan::CheckPositionValues(array, size, name);
   };
   KVILT_RETURN_IF_ERROR(check(request.q_positions, q_rows, "q_positions"));
   if (!request.rope) return {};

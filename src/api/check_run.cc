@@ -47,6 +47,7 @@ Status CompareTensor(const FieldPath& path, const TensorView& tensor,
   if (tensor.device.kind != DeviceKind::kCpu) {
     return Status::Precondition(path.str(".device"), "not the CPU, where the plan is prepared");
   }
+  KVILT_RETURN_IF_ERROR(plan::CheckDeviceIndex(tensor.device, path));
   const auto base = reinterpret_cast<std::uintptr_t>(tensor.data);
   if (base % static_cast<std::uintptr_t>(planned.alignment) != 0) {
     return Differs(path, ".data", fmt::format("{} is not aligned so", tensor.data),

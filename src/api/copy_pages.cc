@@ -4,7 +4,9 @@
 
 #include "kvilt/page_pool.h"
 #include "src/api/bind.h"
+#include "src/api/check_apart.h"
 #include "src/api/device_impl.h"
+#include "src/api/no_memory.h"
 #include "src/contract/attention_params.h"
 #include "src/core/check.h"
 #include "src/plan/validate_segment.h"
@@ -84,17 +86,17 @@ Status CheckCopies(std::span<const PageCopy> copies, i64 pages, i64 page_size) {
   return {};
 }
 
-}  // namespace
-
-Status CopyPages(const Device& device, const Segment& cache, std::span<const PageCopy> copies,
-                 Stream stream) {
-  if (stream.handle != nullptr)
-    return Status::Invalid("stream", "the CPU has only the default one");
+Result<plan::SegmentGeometry> Check(const Device& device, const Segment& cache,
+                                    std::span<const PageCopy> copies) {
   if (cache.paged() == nullptr) return Status::Invalid("cache", "ragged; pages need a paged cache");
-  const auto geometry = plan::CheckSides(cache, device.id().kind, true, "cache");
-  if (!geometry.ok()) return geometry.status();
+  auto geometry = plan::CheckSides(cache, device.id().kind, true, "cache");
+  if (!geometry.ok()) return geometry;
+  KVILT_RETURN_IF_ERROR(api::CheckCacheApart(cache));
   KVILT_RETURN_IF_ERROR(CheckCopies(copies, geometry->pages, geometry->page_size));
+  return geometry;
+}
 
+void Copy(const Device& device, const Segment& cache, i64 heads, std::span<const PageCopy> copies) {
   const contract::SegmentParams params = api::BindSegment(cache);
   Rows tensors[4];
   int count = CollectRows(cache.k(), params.k, tensors);
@@ -105,7 +107,6 @@ Status CopyPages(const Device& device, const Segment& cache, std::span<const Pag
   }
   // Heads are independent of each other; the copies of one head keep their order, so a page may be
   // copied on after it was copied to.
-  const i64 heads = geometry->kv_heads;
   const auto copy_head = [&](int, i64 index) {
     CopyHead(tensors[index / heads], copies, index % heads);
   };
@@ -114,7 +115,20 @@ Status CopyPages(const Device& device, const Segment& cache, std::span<const Pag
   } else {
     device.impl()->pool.ParallelFor(count * heads, copy_head);
   }
-  return {};
+}
+
+}  // namespace
+
+Status CopyPages(const Device& device, const Segment& cache, std::span<const PageCopy> copies,
+                 Stream stream) {
+  if (stream.handle != nullptr)
+    return Status::Invalid("stream", "the CPU has only the default one");
+  return api::OrNoMemory("cache", "its description", [&]() -> Status {
+    const auto geometry = Check(device, cache, copies);
+    if (!geometry.ok()) return geometry.status();
+    Copy(device, cache, geometry->kv_heads, copies);
+    return {};
+  });
 }
 
 }  // namespace kvilt

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <functional>
 #include <map>
 
 #include "kvilt/kvilt.h"
@@ -63,6 +64,24 @@ TEST(CopyPages, RefusalsChangeNothing) {
   refused({1, 1, 1}, "copies[1].to");
   refused({1, 2, 5}, "copies[1].rows");
   refused({1, 2, -1}, "copies[1].rows");
+  // Pages that are not apart: a copy would write into what it must not touch.
+  const std::vector<PageCopy> one = {{0, 1, 4}};
+  const auto overlapping = [&](TensorView& tensor, const std::function<void()>& spoil,
+                               std::string_view field) {
+    const TensorView whole = tensor;
+    spoil();
+    const Status status = CopyPages(OneThread(), cache.segment, one);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.field(), field) << status.message();
+    EXPECT_EQ(cache.Snapshot(), before);
+    tensor = whole;
+  };
+  overlapping(
+      cache.k().data, [&] { cache.k().data.stride[0] = 128; }, "cache.k.data.stride[0]");
+  overlapping(
+      cache.v().scales, [&] { cache.v().scales.stride[2] = 0; }, "cache.v.scales.stride[2]");
+  overlapping(
+      cache.v().data, [&] { cache.v().data.data = cache.k_data.data(); }, "cache.k.data");
   CacheShape ragged;
   ragged.ragged = true;
   CacheMemory other(ragged);

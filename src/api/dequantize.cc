@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <new>
 #include <vector>
 
 #include "kvilt/attention.h"
@@ -12,6 +11,7 @@
 #include "src/api/cache_slots.h"
 #include "src/api/check_apart.h"
 #include "src/api/device_impl.h"
+#include "src/api/no_memory.h"
 #include "src/core/check.h"
 #include "src/plan/validate_segment.h"
 
@@ -32,9 +32,11 @@ Status CheckRows(const TensorView& out, std::int64_t tokens, int kv_heads, int h
   KVILT_RETURN_IF_ERROR(plan::CheckTensor(out, rule, kDevice, path));
   KVILT_RETURN_IF_ERROR(plan::CheckAddressed(out, path));
   KVILT_RETURN_IF_ERROR(plan::CheckNoSelfOverlap(out, path));
-  return api::ForEachCacheTensor(cache, [&](std::string_view other, const TensorView& tensor) {
-    return api::CheckApart(out, name, tensor, other);
-  });
+  KVILT_RETURN_IF_ERROR(
+      api::ForEachCacheTensor(cache, [&](std::string_view other, const TensorView& tensor) {
+        return api::CheckApart(out, name, tensor, other);
+      }));
+  return api::CheckApartFromTable(out, name, cache);
 }
 
 Result<std::int64_t> TotalTokens(const SegmentGeometry& geometry) {
@@ -80,7 +82,7 @@ Status DequantizeKv(const Device& device, const Segment& cache, const TensorView
   if (stream.handle != nullptr) {
     return Status::Invalid("stream", "the CPU has only the default one");
   }
-  try {
+  return api::OrNoMemory("cache", "the slots of its tokens", [&]() -> Status {
     const Result<SegmentGeometry> geometry = Check(cache, out_k, out_v);
     if (!geometry.ok()) return geometry.status();
     const contract::SegmentParams segment = api::BindSegment(cache);
@@ -95,10 +97,8 @@ Status DequantizeKv(const Device& device, const Segment& cache, const TensorView
     params.page_size = segment.page_size;
     params.slots = slots.data();
     cpu::Dequantize(params, device.impl()->pool);
-  } catch (const std::bad_alloc&) {
-    return Status::Exhausted("cache", "no host memory for the slots of its tokens");
-  }
-  return {};
+    return {};
+  });
 }
 
 }  // namespace kvilt

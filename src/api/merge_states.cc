@@ -3,12 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <new>
 #include <vector>
 
 #include "kvilt/attention.h"
+#include "src/api/bind_rows.h"
 #include "src/api/check_apart.h"
 #include "src/api/device_impl.h"
+#include "src/api/no_memory.h"
 #include "src/core/check.h"
 #include "src/plan/tensor_check.h"
 
@@ -116,12 +117,11 @@ Status Check(std::span<const AttentionState> states, const AttentionState& resul
 }
 
 cpu::MergeState Bind(const AttentionState& state) {
-  const std::int64_t unit = StorageBytes(state.out.dtype);
   cpu::MergeState bound;
   bound.out = static_cast<contract::u8*>(state.out.data);
   bound.format = static_cast<contract::Format>(state.out.dtype);
-  bound.row_stride = state.out.stride[0] * unit;
-  bound.head_stride = state.out.stride[1] * unit;
+  bound.row_stride = api::StrideBytes(state.out, 0);
+  bound.head_stride = api::StrideBytes(state.out, 1);
   bound.lse = static_cast<float*>(state.lse.data);
   bound.lse_row_stride = state.lse.stride[0];
   bound.lse_head_stride = state.lse.stride[1];
@@ -135,18 +135,16 @@ Status MergeStates(const Device& device, std::span<const AttentionState> states,
   if (stream.handle != nullptr) {
     return Status::Invalid("stream", "the CPU has only the default one");
   }
-  KVILT_RETURN_IF_ERROR(Check(states, result));
-  try {
+  return api::OrNoMemory("states", "the weights of so many", [&]() -> Status {
+    KVILT_RETURN_IF_ERROR(Check(states, result));
     std::vector<cpu::MergeState> bound;
     bound.reserve(states.size());
     for (const AttentionState& state : states) bound.push_back(Bind(state));
     const cpu::MergeShape shape{result.out.shape[0], result.out.shape[1], result.out.shape[2],
                                 result.lse_base == LseBase::kTwo};
     cpu::MergeStates(bound, Bind(result), shape, device.impl()->pool);
-  } catch (const std::bad_alloc&) {
-    return Status::Exhausted("states", "no host memory");
-  }
-  return {};
+    return {};
+  });
 }
 
 }  // namespace kvilt

@@ -1,10 +1,8 @@
 #include <fmt/format.h>
 
-#include <cstring>
-#include <new>
-
 #include "kvilt/attention.h"
 #include "src/api/device_impl.h"
+#include "src/api/no_memory.h"
 #include "src/api/prepared_impl.h"
 #include "src/core/check.h"
 #include "src/core/log.h"
@@ -14,14 +12,14 @@ namespace kvilt {
 namespace {
 
 // A Plan is a plain value, so it may have been made by hand or by another version.
-Status CheckPlanData(const Plan& plan) {
-  contract::PlanHeader header;
-  if (plan.data.size() < sizeof(header)) {
-    return Status::Invalid("plan.data", "empty; a plan comes from MakePlan");
-  }
-  std::memcpy(&header, plan.data.data(), sizeof(header));
-  if (header.magic != contract::kPlanMagic || header.version != contract::kPlanVersion) {
-    return Status::Invalid("plan.data", "not made by MakePlan of this version");
+Status CheckPlan(const Plan& plan) {
+  KVILT_RETURN_IF_ERROR(plan::CheckPlanData(plan.data));
+  const plan::PlanDataView view = plan::ViewPlanData(plan.data);
+  const contract::PlanHeader& header = *view.header;
+  if (header.q_heads != plan.q_heads || header.kv_heads != plan.kv_heads ||
+      header.head_dim_qk != plan.head_dim_qk || header.head_dim_vo != plan.head_dim_vo ||
+      view.partials().Bytes() != plan.workspace_bytes) {
+    return Status::Invalid("plan.data", "of another plan than the rest of this Plan");
   }
   return {};
 }
@@ -52,14 +50,14 @@ void api::LogPlan(std::string_view what, const Plan& plan) {
 }
 
 Result<PreparedPlan> Prepare(const Device& device, Plan plan) {
-  KVILT_RETURN_IF_ERROR(CheckPlanData(plan));
-  KVILT_RETURN_IF_ERROR(CheckDevice(device, plan));
   std::shared_ptr<PreparedPlan::Impl> impl;
-  try {
+  const Status status = api::OrNoMemory("plan", "its handle", [&]() -> Status {
+    KVILT_RETURN_IF_ERROR(CheckPlan(plan));
+    KVILT_RETURN_IF_ERROR(CheckDevice(device, plan));
     impl = std::make_shared<PreparedPlan::Impl>(device, std::move(plan));
-  } catch (const std::bad_alloc&) {
-    return Status::Exhausted("plan", "no host memory");
-  }
+    return {};
+  });
+  if (!status.ok()) return status;
   impl->view = plan::ViewPlanData(impl->plan.data);
   const auto path = static_cast<contract::PathId>(impl->view.header->path);
   if (cpu::FindBody(path, device.spec().simd) == nullptr) {

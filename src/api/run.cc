@@ -1,46 +1,49 @@
 #include <mutex>
-#include <new>
 #include <vector>
 
 #include "kvilt/attention.h"
 #include "src/api/bind.h"
 #include "src/api/check_run.h"
 #include "src/api/device_impl.h"
+#include "src/api/no_memory.h"
 #include "src/api/prepared_impl.h"
 #include "src/api/rope.h"
 #include "src/core/check.h"
+#include "src/cpu/float_mode.h"
 #include "src/cpu/run_attention.h"
 
 namespace kvilt {
 namespace {
 
 // Scratch of the calling thread: grows to the largest number of segments it has run.
-Result<std::span<contract::SegmentParams>> SegmentScratch(std::size_t count) {
+std::span<contract::SegmentParams> SegmentScratch(std::size_t count) {
   thread_local std::vector<contract::SegmentParams> scratch;
-  if (scratch.size() < count) {
-    try {
-      scratch.resize(count);
-    } catch (const std::bad_alloc&) {
-      return Status::Exhausted("segments", "no host memory");
-    }
-  }
+  if (scratch.size() < count) scratch.resize(count);
   return std::span(scratch).first(count);
 }
 
-Status FillRopeFrequencies(PreparedPlan::Impl& impl, const Rope& rope) {
-  try {
-    std::call_once(impl.rope_once, [&] {
-      impl.rope_frequencies = api::RopeFrequencies(rope, impl.plan.head_dim_qk);
-    });
-  } catch (const std::bad_alloc&) {
-    return Status::Exhausted("rope", "no host memory");
-  }
-  return {};
+void FillRopeFrequencies(PreparedPlan::Impl& impl, const Rope& rope) {
+  std::call_once(impl.rope_once, [&] {
+    impl.rope_frequencies = api::RopeFrequencies(rope, impl.plan.head_dim_qk);
+  });
 }
 
 void Remember(PreparedPlan::Impl& impl, const Status& error) {
   const std::lock_guard lock(impl.error_mutex);
   if (impl.first_error.ok()) impl.first_error = error;
+}
+
+[[gnu::noinline]] Status CheckAndRun(PreparedPlan::Impl& impl, const AttentionRequest& request,
+                                     std::span<std::byte> workspace) {
+  KVILT_RETURN_IF_ERROR(api::CheckRun(impl.plan, impl.view, request, workspace));
+  if (request.rope) FillRopeFrequencies(impl, *request.rope);
+  const auto segments = SegmentScratch(request.segments.size());
+  const contract::AttentionParams params =
+      api::BindRequest(request, impl.plan.head_dim_qk, segments, impl.rope_frequencies);
+  Device::Impl& device = *impl.device.impl();
+  Status status = cpu::RunAttention(impl.view, params, workspace.data(), device.simd, device.pool);
+  if (!status.ok()) Remember(impl, status);
+  return status;
 }
 
 }  // namespace
@@ -50,16 +53,10 @@ Status Run(const PreparedPlan& prepared, const AttentionRequest& request,
   PreparedPlan::Impl& impl = *prepared.impl();
   if (stream.handle != nullptr)
     return Status::Invalid("stream", "the CPU has only the default one");
-  KVILT_RETURN_IF_ERROR(api::CheckRun(impl.plan, impl.view, request, workspace));
-  if (request.rope) KVILT_RETURN_IF_ERROR(FillRopeFrequencies(impl, *request.rope));
-  const auto segments = SegmentScratch(request.segments.size());
-  if (!segments.ok()) return segments.status();
-  const contract::AttentionParams params =
-      api::BindRequest(request, impl.plan.head_dim_qk, *segments, impl.rope_frequencies);
-  Device::Impl& device = *impl.device.impl();
-  Status status = cpu::RunAttention(impl.view, params, workspace.data(), device.simd, device.pool);
-  if (!status.ok()) Remember(impl, status);
-  return status;
+  return api::OrNoMemory("device", "the scratch of its threads", [&] {
+    const cpu::ScopedFloatMode mode;
+    return CheckAndRun(impl, request, workspace);
+  });
 }
 
 Status LastError(const PreparedPlan& prepared) {

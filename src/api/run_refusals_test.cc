@@ -115,6 +115,8 @@ TEST_F(RunRefuses, AnotherKindOfCache) {
 TEST_F(RunRefuses, ADeviceTensor) {
   request.q.device.kind = DeviceKind::kCuda;
   ExpectPrecondition("q.device");
+  request.q.device = {DeviceKind::kCpu, 1};
+  ExpectInvalid("q.device.index", "1");
 }
 
 TEST_F(RunRefuses, P33_stale_lengths) {
@@ -209,6 +211,47 @@ TEST_F(RunRefuses, ChangedOptions) {
     ExpectPrecondition("request", "plan again");
     request = as_planned;
   }
+}
+
+// Positions that only RoPE reads: no hash of the plan covers them.
+TEST_F(RunRefuses, PositionsThatNoPlanWouldAccept) {
+  std::vector<std::int64_t> q_positions = {0, 1, 2, 3, 4, 5};
+  std::vector<std::int64_t> key_positions(37 + 5 + 64, 7);
+  request.rope.emplace().key_positions = std::span<const std::int64_t>(key_positions);
+  request.q_positions = std::span<const std::int64_t>(q_positions);
+  PlanOptions options = F32Options();
+  prepared.emplace(Prepare(device, MakePlan(request, device.spec(), options).value()).value());
+  ASSERT_TRUE(kvilt::Run(*prepared, request, space).ok());
+  q_positions[5] = -(std::int64_t{1} << 40) - 1;
+  ExpectInvalid("q_positions[5]", "-1099511627777");
+  q_positions[5] = 5;
+  key_positions[105] = std::int64_t{1} << 60;
+  ExpectInvalid("rope.key_positions[105]", "1152921504606846976");
+}
+
+// A plan for bits at given offsets, run with bits that are packed, and the other way round.
+TEST_F(RunRefuses, P64_mask_bytes_at_other_offsets) {
+  // 37, 3 x 5, 2 x 64 bits: 5, 2 and 16 bytes.
+  std::vector<std::uint8_t> bits(40, 0xFF);
+  const std::vector<std::int64_t> apart = {4, 9, 11, 27};
+  const std::vector<std::int64_t> packed = {0, 5, 7, 23};
+  request.mask = MaskMode::kCustom;
+  request.mask_bits = TensorView::Dense(bits.data(), DType::kU8, {27});
+  request.mask_indptr = std::span<const std::int64_t>(apart);
+  PlanOptions options = F32Options();
+  prepared.emplace(Prepare(device, MakePlan(request, device.spec(), options).value()).value());
+  ASSERT_TRUE(kvilt::Run(*prepared, request, space).ok());
+  request.mask_indptr = {};
+  ExpectPrecondition("mask_indptr", "request 0 has 0 as its first mask byte");
+  request.mask_indptr = std::span<const std::int64_t>(packed);
+  ExpectPrecondition("mask_indptr", "request 0 has 0 as its first mask byte");
+
+  request.mask_bits.shape[0] = 23;
+  request.mask_indptr = {};
+  prepared.emplace(Prepare(device, MakePlan(request, device.spec(), options).value()).value());
+  ASSERT_TRUE(kvilt::Run(*prepared, request, space).ok());
+  request.mask_indptr = std::span<const std::int64_t>(packed);
+  EXPECT_TRUE(kvilt::Run(*prepared, request, space).ok());  // The same bytes.
 }
 
 TEST_F(RunRefuses, ASmallOrMisalignedWorkspace) {

@@ -1,6 +1,5 @@
-#include <new>
-
 #include "kvilt/attention.h"
+#include "src/api/no_memory.h"
 #include "src/api/prepared_impl.h"
 #include "src/core/check.h"
 #include "src/plan/planner.h"
@@ -12,11 +11,8 @@ Status UpdatePlan(const PreparedPlan& prepared, const AttentionRequest& request,
   if (stream.handle != nullptr) {
     return Status::Invalid("stream", "the CPU has only the default one");
   }
-  try {
-    KVILT_RETURN_IF_ERROR(plan::Replan(request, impl.scratch, impl.plan));
-  } catch (const std::bad_alloc&) {
-    return Status::Exhausted("plan", "no host memory");
-  }
+  KVILT_RETURN_IF_ERROR(api::OrNoMemory(
+      "plan", "its lists", [&] { return plan::Replan(request, impl.scratch, impl.plan); }));
   impl.view = plan::ViewPlanData(impl.plan.data);
   api::LogPlan("updated", impl.plan);
   return {};

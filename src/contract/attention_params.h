@@ -80,7 +80,8 @@ struct AttentionParams {
   i32 lse_base_two = 0;
 
   // x = (q . k) * logit_scale (natural units; K's global is applied per KV head on top).
-  float logit_scale = 1.0f;             // sm_scale * q_scale
+  // In double, since the parts may leave f32 where their product with the globals does not.
+  double logit_scale = 1.0;             // sm_scale * q_scale
   float soft_cap = 0.0f;                // 0 = off
   const float* alibi_slopes = nullptr;  // [q_heads] dense or strided by alibi_stride elements.
   i64 alibi_stride = 1;

@@ -72,7 +72,7 @@ struct RowRef {
   float* state = nullptr;       // [2]: reference m, sum l.
   u64 visible = 0;              // Bit t: lane t is visible. Not zero.
   float slope = 0.0f;           // ALiBi
-  float first_distance = 0.0f;  // key of lane 0 minus the bias's origin
+  float first_distance = 0.0f;  // key of lane 0 minus the bias's anchor (BiasAnchor)
 };
 
 struct TileJob {

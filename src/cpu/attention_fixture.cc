@@ -273,7 +273,7 @@ void AttentionFixture::BuildOptions() {
   params_.lse_base_two = o_.lse_base_two;
   params_.soft_cap = o_.soft_cap;
   for (int h = 0; o_.alibi && h < o_.q_heads; ++h) {
-    slopes_.push_back(-0.02f * static_cast<float>(h + 1));
+    slopes_.push_back(o_.alibi_slope * static_cast<float>(h + 1));
   }
   params_.alibi_slopes = o_.alibi ? slopes_.data() : nullptr;
   params_.alibi_row_index = o_.alibi_row_index;

@@ -42,6 +42,7 @@ struct AttentionOptions {
   float sigma = 0.9f;  // Of the scores.
   float soft_cap = 0.0f;
   bool alibi = false;
+  float alibi_slope = -0.02f;  // Of head h times h + 1.
   bool alibi_row_index = false;
   bool bias_before_cap = false;
   contract::Mask mask = contract::Mask::kNone;

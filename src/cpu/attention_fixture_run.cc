@@ -70,7 +70,7 @@ void AttentionFixture::ReferenceRow(i64 request, i64 i, int head) {
     const std::vector<double> rotated_k = Rotated(k, key_position);
     double x = 0.0;
     for (int d = 0; d < o_.dim_qk; ++d) x += rotated_q[Index(d)] * rotated_k[Index(d)];
-    x *= double{params_.logit_scale};
+    x *= params_.logit_scale;
     const i64 distance = j - (o_.alibi_row_index ? i : i + delta);
     const double bias =
         o_.alibi ? double{slopes_[Index(head)]} * static_cast<double>(distance) : 0.0;

@@ -7,6 +7,7 @@
 
 #include "src/cpu/attention_bodies.h"
 #include "src/cpu/attention_fixture.h"
+#include "src/cpu/write_results.h"
 
 namespace kvilt::cpu {
 namespace {
@@ -201,6 +202,23 @@ TEST(AttentionFormats, P89_shared_prefix_of_many_owners) {
   }
 }
 
+// Values far beyond what fp8 holds reach an output of the asked type.
+TEST(AttentionFormats, P20_large_values_through_a_global) {
+  for (const BodyUnderTest& body : BodiesUnderTest()) {
+    for (const Format out : {Format::kF32, Format::kBF16, Format::kF16}) {
+      AttentionOptions options = Basic(Format::kNVFP4, Format::kNVFP4);
+      options.segments[0].v.global = {2000.0f / 2688.0f};
+      options.v_value = [](i64, int, int) { return 2000.0f; };
+      options.out_format = out;
+      options.path = body.path;
+      options.accuracy = body.accuracy;
+      AttentionFixture fixture(options);
+      ASSERT_TRUE(fixture.Run(body.target).ok());
+      for (int d = 0; d < 64; ++d) EXPECT_NEAR(fixture.out(1, 2, d), 2000.0f, 20.0f) << body;
+    }
+  }
+}
+
 TEST(AttentionFormats, P19_no_growth_of_the_error_with_kv) {
   for (const BodyUnderTest& body : BodiesUnderTest()) {
     if (body.target == SimdTarget::kScalar || body.target == SimdTarget::kSse4) continue;
@@ -218,18 +236,22 @@ TEST(AttentionFormats, P19_no_growth_of_the_error_with_kv) {
 }
 
 // Terms that are all alike round the same way every time: the worst case of a running f32 sum. In
-// one item, and in 8192 partials. All weights are 1, so that nothing but sums can be off.
+// one item, in 8192 partials, and in a partial for each key. All weights are 1, so that nothing but
+// sums can be off.
 TEST(AttentionFormats, P19_a_long_sum_of_like_terms_does_not_drift) {
   for (const BodyUnderTest& body : BodiesUnderTest()) {
     if (body.target == SimdTarget::kScalar || body.target == SimdTarget::kSse4) continue;
-    for (const i64 split_rows : {0, 16}) {
-      AttentionOptions options = Basic(Format::kBF16, Format::kBF16, 131072);
+    for (const i64 split_rows : {0, 16, 1}) {
+      const i64 kv = split_rows == 1 ? 262144 : 131072;
+      AttentionOptions options = Basic(Format::kBF16, Format::kBF16, kv);
       options.q_len = {1};
       options.q_heads = options.kv_heads = 1;
       options.dim_qk = 16;
       options.dim_vo = 16;
       options.q_value = [](i64, int, int) { return 0.0f; };
       options.v_value = [](i64, int, int dim) { return 1.0f + 0x1p-7f * static_cast<float>(dim); };
+      // Single values of V and short sums of them are exact, unless the global fills their digits.
+      if (split_rows == 1) options.segments[0].v.global = {0.7f};
       options.split_rows = split_rows;
       options.path = body.path;
       options.accuracy = body.accuracy;
@@ -237,6 +259,22 @@ TEST(AttentionFormats, P19_a_long_sum_of_like_terms_does_not_drift) {
       ASSERT_TRUE(fixture.Run(body.target).ok());
       EXPECT_LE(fixture.Error(), 1e-5) << Name(body.target) << ", splits of " << split_rows;
     }
+  }
+}
+
+// As many folds as 2^25 keys make.
+TEST(AttentionFormats, P19_folds_of_a_very_long_context_do_not_drift) {
+  constexpr int kFolds = 8192;
+  const float state[contract::kStateFloats] = {3.0f, 4095.7f, 4095.9f};
+  const float output[] = {1.0f, 4095.7f, 1e-3f};
+  double total[contract::kStateFloats] = {-INFINITY, 0, 0};
+  double total_output[3] = {};
+  for (int fold = 0; fold < kFolds; ++fold) AddState(state, output, total, total_output, 3);
+  EXPECT_EQ(total[contract::kStateReference], 3.0);
+  EXPECT_NEAR(total[contract::kStateWeight] / (double{state[1]} * kFolds), 1.0, 1e-7);
+  EXPECT_NEAR(total[contract::kStateSum] / (double{state[2]} * kFolds), 1.0, 1e-7);
+  for (int d = 0; d < 3; ++d) {
+    EXPECT_NEAR(total_output[d] / (double{output[d]} * kFolds), 1.0, 1e-7);
   }
 }
 

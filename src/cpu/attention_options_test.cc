@@ -132,6 +132,58 @@ TEST(AttentionOptions, P21_sink_is_in_natural_units) {
   }
 }
 
+// Biases of tens of thousands in natural units, of which only differences count; a sink of the
+// same size counts too.
+TEST(AttentionOptions, AlibiOverALongContext) {
+  for (const BodyUnderTest& body : BodiesUnderTest()) {
+    for (const bool row_index : {false, true}) {
+      for (const bool rising : {false, true}) {
+        for (const i64 split : {0, 1000}) {
+          AttentionOptions options = Basic(Format::kBF16, Format::kBF16, 32768);
+          options.q_len = {2};
+          options.q_heads = options.kv_heads = 1;
+          options.dim_qk = options.dim_vo = 16;
+          options.alibi = true;
+          options.alibi_row_index = row_index;
+          options.alibi_slope = rising ? 0.5f : -0.5f;
+          options.split_rows = split;
+          SCOPED_TRACE(testing::Message() << row_index << rising << " split " << split);
+          ExpectRight(options, body);
+          const float bias_at_the_top = (row_index == rising) ? 16383.0f : 0.0f;
+          options.sink = {bias_at_the_top + 2.0f};
+          ExpectRight(options, body);
+        }
+      }
+    }
+  }
+}
+
+// Any finite sink, however far from the scores, is exact; and those that are not finite.
+TEST(AttentionOptions, SinksOfAnySize) {
+  for (const BodyUnderTest& body : BodiesUnderTest()) {
+    for (const float sink : {3e4f, 3e10f, 1e30f, 3e38f, -3e10f, -3e38f, -INFINITY}) {
+      for (const i64 split : {0, 64}) {
+        AttentionOptions options = Basic(Format::kBF16, Format::kBF16);
+        options.sink.assign(4, sink);
+        options.split_rows = split;
+        SCOPED_TRACE(sink);
+        ExpectRight(options, body);
+      }
+    }
+    for (const float sink : {INFINITY, NAN}) {
+      AttentionOptions options = Basic(Format::kBF16, Format::kBF16);
+      options.sink.assign(4, sink);
+      options.path = body.path;
+      options.accuracy = body.accuracy;
+      AttentionFixture fixture(options);
+      ASSERT_TRUE(fixture.Run(body.target).ok());
+      EXPECT_EQ(fixture.out(1, 2, 3) == 0.0f, sink == INFINITY);
+      EXPECT_EQ(fixture.lse(1, 2) == INFINITY, sink == INFINITY);
+      EXPECT_EQ(std::isnan(fixture.lse(1, 2)), std::isnan(sink));
+    }
+  }
+}
+
 // Weights are rounded, the sink is not: the rounding must not show where the sink dominates.
 TEST(AttentionOptions, SinkDoesNotSeeTheRoundingOfWeights) {
   for (const BodyUnderTest& body : BodiesUnderTest()) {

@@ -7,6 +7,10 @@ using contract::AttentionParams;
 using contract::Mask;
 using contract::RequestInfo;
 
+u64 LanesBelow(i64 count) { return count >= 64 ? ~u64{0} : (u64{1} << count) - 1; }
+
+}  // namespace
+
 ItemRow MakeRow(const AttentionParams& params, const RequestInfo& request, i64 i) {
   ItemRow row;
   row.row = i;
@@ -23,9 +27,16 @@ ItemRow MakeRow(const AttentionParams& params, const RequestInfo& request, i64 i
   return row;
 }
 
-u64 LanesBelow(i64 count) { return count >= 64 ? ~u64{0} : (u64{1} << count) - 1; }
+i64 BiasAnchor(const AttentionParams& params, const ItemRow& row, float slope) {
+  if (params.bias_before_cap || row.visible.empty()) return row.bias_origin;
+  return slope < 0.0f ? row.visible.begin : row.visible.end - 1;
+}
 
-}  // namespace
+double BiasShift(const AttentionParams& params, const ItemRow& row, i64 q_head) {
+  if (params.alibi_slopes == nullptr) return 0.0;
+  const float slope = params.alibi_slopes[q_head * params.alibi_stride];
+  return double{slope} * static_cast<double>(BiasAnchor(params, row, slope) - row.bias_origin);
+}
 
 i64 CountRows(const plan::PlanDataView& plan, i64 span_begin, i64 span_count) {
   i64 count = 0;

@@ -19,6 +19,18 @@ struct ItemRow {
   contract::KeyRange visible;
 };
 
+// Row i of a request, without its place among the blocks.
+ItemRow MakeRow(const contract::AttentionParams& params, const contract::RequestInfo& request,
+                i64 i);
+
+// Only differences of scores count, except before a soft cap. So ALiBi counts from the row's last
+// key (its first, if the slope falls) and not from its origin: a bias of tens of thousands would
+// leave f32 few digits for the scores it is added to (3e-4 off at 32768 keys). A function of the
+// row and the slope alone, so that splits agree.
+i64 BiasAnchor(const contract::AttentionParams& params, const ItemRow& row, float slope);
+// slope * (anchor - origin), natural units: what the scores of this query head lack.
+double BiasShift(const contract::AttentionParams& params, const ItemRow& row, i64 q_head);
+
 // Rows of spans [span_begin, span_begin + span_count), in order, to `rows`. Returns their number.
 i64 CollectRows(const Launch& launch, i64 span_begin, i64 span_count, ItemRow* rows);
 i64 CountRows(const plan::PlanDataView& plan, i64 span_begin, i64 span_count);

@@ -31,8 +31,8 @@ i64 Carve(const Launch& launch, const ItemSize& size, std::byte* base, ItemScrat
   s.queries = carver.Take<std::byte>(states * body.query_row_bytes(config));
   s.outputs = carver.Take<float>(states * body.output_row_floats(config));
   s.states = carver.Take<float>(states * contract::kStateFloats);
-  s.total_outputs = carver.Take<float>(totals * config.head_dim_vo);
-  s.total_states = carver.Take<float>(totals * contract::kStateFloats);
+  s.total_outputs = carver.Take<double>(totals * config.head_dim_vo);
+  s.total_states = carver.Take<double>(totals * contract::kStateFloats);
   return carver.used();
 }
 

@@ -15,8 +15,8 @@ inline constexpr int kRing = kTilesAhead + 1;
 
 // Running sums are folded into totals at absolute multiples of so many keys, and at segment
 // borders. Like terms round the same way every time, so a running f32 sum of n of them drifts by
-// about n * 2^-25: 3.4e-4 at 131072 keys before tiles and folds had sums of their own. Now no sum
-// has more than about 64 terms up to 2^18 keys, and errors do not grow with the context.
+// about n * 2^-25: 3.4e-4 at 131072 keys before tiles and folds had sums of their own. Now no f32
+// sum has more than about 64 terms, totals are double, and errors do not grow with the context.
 inline constexpr i64 kFoldKeys = 64 * kTileKeys;
 
 struct ItemSize {
@@ -33,9 +33,9 @@ struct ItemScratch {
   RowRef* refs;  // [rows * group]
   std::byte* queries;
   float* outputs;
-  float* states;         // [..][2]
-  float* total_outputs;  // Of what was folded, natural order, V global applied.
-  float* total_states;
+  float* states;          // [..][2]
+  double* total_outputs;  // Of what was folded, natural order, V global applied.
+  double* total_states;
   std::byte* key_tile;
   std::byte* value_tile;
   float* query_row;

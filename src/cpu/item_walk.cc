@@ -1,5 +1,6 @@
 #include "src/cpu/item_walk.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "src/contract/softmax.h"
@@ -18,6 +19,7 @@ using contract::SideParams;
 using contract::WorkItem;
 
 constexpr u64 kAllLanes = ~u64{0};
+constexpr double kLog2E = 1.44269504088896340736;
 
 float GlobalOf(const SideParams& side, i64 head) {
   return side.global[side.global_per_head ? head : 0];
@@ -41,9 +43,7 @@ class Walk {
   void Run() {
     PrepareQueries();
     ResetStates(s_.outputs, s_.states, body_.output_row_floats(launch_.config));
-    if (size_.folds) {
-      ResetStates(s_.total_outputs, s_.total_states, launch_.config.head_dim_vo);
-    }
+    if (size_.folds) ResetStates(s_.total_outputs, s_.total_states, launch_.config.head_dim_vo);
     // All rows of the walk agree on where the segments of these keys begin.
     const i64 request = size_.rows > 0 ? s_.rows[0].request : 0;
     for (i64 segment = 0; segment < params_.segment_count && size_.rows > 0; ++segment) {
@@ -61,12 +61,13 @@ class Walk {
     return (head * size_.rows + row) * launch_.group + in_group;
   }
 
-  void ResetStates(float* outputs, float* states, i64 floats_per_row) {
+  template <class T>
+  void ResetStates(T* outputs, T* states, i64 numbers_per_row) {
     const i64 count = StateCount(launch_, size_);
-    std::memset(outputs, 0, static_cast<std::size_t>(count * floats_per_row) * sizeof(float));
+    std::memset(outputs, 0, static_cast<std::size_t>(count * numbers_per_row) * sizeof(T));
+    const RowState empty = EmptyState(nullptr);
     for (i64 i = 0; i < count; ++i) {
-      const RowState empty = EmptyState(nullptr);
-      std::memcpy(states + i * contract::kStateFloats, empty.values, sizeof(empty.values));
+      std::copy_n(empty.values, contract::kStateFloats, states + i * contract::kStateFloats);
     }
   }
 
@@ -264,7 +265,8 @@ class Walk {
         ref.slope = params_.alibi_slopes == nullptr
                         ? 0.0f
                         : params_.alibi_slopes[(head * launch_.group + g) * params_.alibi_stride];
-        ref.first_distance = static_cast<float>(tile.base - s_.rows[r].bias_origin);
+        ref.first_distance =
+            static_cast<float>(tile.base - BiasAnchor(params_, s_.rows[r], ref.slope));
       }
     }
     TileJob job;
@@ -274,8 +276,9 @@ class Walk {
     job.key_format = static_cast<Format>(segment.k.format);
     job.rows = s_.refs;
     job.row_count = count;
-    job.logits.scale = params_.logit_scale * GlobalOf(segment.k, head);
-    job.logits.scale_log2 = job.logits.scale * contract::kLog2E;
+    const double scale = params_.logit_scale * double{GlobalOf(segment.k, head)};
+    job.logits.scale = static_cast<float>(scale);
+    job.logits.scale_log2 = static_cast<float>(scale * kLog2E);
     job.logits.soft_cap = params_.soft_cap;
     job.logits.bias_before_cap = params_.bias_before_cap != 0;
     job.logits.plain = params_.soft_cap == 0.0f && params_.alibi_slopes == nullptr;
@@ -317,7 +320,7 @@ class Walk {
           const i64 q_head = head * launch_.group + g;
           const RowState state = FinalState(head, StateIndex(h, r, g));
           if (block.splits == 1) {
-            WriteResult(launch_, row.q_row, q_head, state, s_.natural + launch_.config.head_dim_vo);
+            WriteResult(launch_, row, q_head, state, s_.natural + launch_.config.head_dim_vo);
           } else {
             const i64 vector = row.row_in_block * block.q_head_count + q_head - block.q_head_begin;
             WritePartial(launch_, block, row.split, vector, state);
@@ -328,15 +331,19 @@ class Walk {
   }
 
   RowState FinalState(i64 head, i64 state) {
-    RowState result;
-    const float* values = size_.folds ? s_.total_states : s_.states;
-    std::memcpy(result.values, values + state * contract::kStateFloats, sizeof(result.values));
-    if (size_.folds) {
-      result.output = s_.total_outputs + state * launch_.config.head_dim_vo;
-    } else {
+    RowState result = EmptyState(s_.natural);
+    const i64 first = state * contract::kStateFloats;
+    if (!size_.folds) {
+      std::copy_n(s_.states + first, contract::kStateFloats, result.values);
       Natural(params_.segments[0].v, head, state, s_.natural);
-      result.output = s_.natural;
+      return result;
     }
+    const int dim = launch_.config.head_dim_vo;
+    const auto round = [](double value) { return static_cast<float>(value); };
+    const double* values = s_.total_states + first;
+    const double* output = s_.total_outputs + state * dim;
+    std::transform(values, values + contract::kStateFloats, result.values, round);
+    std::transform(output, output + dim, s_.natural, round);
     return result;
   }
 

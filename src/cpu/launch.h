@@ -1,8 +1,9 @@
 // What every part of one RunAttention call sees. Read-only but for the error word.
 #pragma once
 
-#include <atomic>
+#include <array>
 #include <cstddef>
+#include <mutex>
 
 #include "src/contract/attention_params.h"
 #include "src/cpu/attention_body.h"
@@ -12,24 +13,26 @@
 namespace kvilt::cpu {
 
 // The first absent page that a visible key fell on, by (segment, request, page): the smallest wins,
-// so the message does not depend on threads.
+// so the message does not depend on threads. Reports are the exception, so a lock will do.
 class AbsentPages {
  public:
   void Report(i64 segment, i64 request, i64 page) {
-    const u64 key = static_cast<u64>(segment) << 56 | static_cast<u64>(request) << 32 |
-                    static_cast<u64>(page < 0xFFFFFFFF ? page : 0xFFFFFFFF);
-    u64 seen = first_.load(std::memory_order_relaxed);
-    while (key < seen && !first_.compare_exchange_weak(seen, key)) {
-    }
+    const std::lock_guard lock(mutex_);
+    const Place place{segment, request, page};
+    if (!any_ || place < first_) first_ = place;
+    any_ = true;
   }
-  bool any() const { return first_.load() != kNone; }
-  i64 segment() const { return static_cast<i64>(first_.load() >> 56); }
-  i64 request() const { return static_cast<i64>(first_.load() >> 32 & 0xFFFFFF); }
-  i64 page() const { return static_cast<i64>(first_.load() & 0xFFFFFFFF); }
+  // Of all reports so far. REQUIRES, but for any(): any().
+  bool any() const { return any_; }
+  i64 segment() const { return first_[0]; }
+  i64 request() const { return first_[1]; }
+  i64 page() const { return first_[2]; }
 
  private:
-  static constexpr u64 kNone = ~u64{0};
-  std::atomic<u64> first_{kNone};
+  using Place = std::array<i64, 3>;
+  std::mutex mutex_;
+  bool any_ = false;
+  Place first_{};
 };
 
 struct Launch {

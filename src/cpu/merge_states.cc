@@ -29,7 +29,7 @@ u8* OutOf(const MergeState& state, i64 row, i64 head) {
 i64 BytesOf(contract::Format format) { return format == contract::Format::kF32 ? 4 : 2; }
 
 struct Share {
-  float weight = 0;      // w_i / sum w
+  double weight = 0;     // w_i / sum w
   bool present = false;  // The state is not empty.
 };
 
@@ -52,7 +52,7 @@ double FillShares(std::span<const MergeState> states, i64 row, i64 head, bool ba
   }
   if (most == kEmpty) return kEmpty;
   for (std::size_t i = 0; i < states.size(); ++i) {
-    if (shares[i].present) shares[i].weight = static_cast<float>(weight_of(states[i]) / sum);
+    if (shares[i].present) shares[i].weight = weight_of(states[i]) / sum;
   }
   return most + (base_two ? std::log2(sum) : std::log(sum));
 }
@@ -60,15 +60,16 @@ double FillShares(std::span<const MergeState> states, i64 row, i64 head, bool ba
 // Writes elements [begin, begin + count) of one output row. Reads all states before it writes.
 void MergePiece(std::span<const MergeState> states, const Share* shares, const MergeState& result,
                 i64 row, i64 head, i64 begin, int count) {
-  alignas(64) float sum[kPiece] = {};
+  alignas(64) double sum[kPiece] = {};
   alignas(64) float term[kPiece];
   for (std::size_t i = 0; i < states.size(); ++i) {
     if (!shares[i].present) continue;
     const u8* out = OutOf(states[i], row, head) + begin * BytesOf(states[i].format);
     LoadRow(out, states[i].format, count, term);
-    for (int d = 0; d < count; ++d) sum[d] += shares[i].weight * term[d];
+    for (int d = 0; d < count; ++d) sum[d] += shares[i].weight * double{term[d]};
   }
-  StoreRow(sum, result.format, count, OutOf(result, row, head) + begin * BytesOf(result.format));
+  for (int d = 0; d < count; ++d) term[d] = static_cast<float>(sum[d]);
+  StoreRow(term, result.format, count, OutOf(result, row, head) + begin * BytesOf(result.format));
 }
 
 [[gnu::noinline]] void MergeRows(std::span<const MergeState> states, const MergeState& result,

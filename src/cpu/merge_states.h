@@ -28,8 +28,8 @@ struct MergeShape {
 
 // With m = max lse and w_i = b^(lse_i - m): out = sum w_i out_i / sum w_i, lse = m + log_b(sum
 // w_i), states in the order given. The out of a state with lse = -inf is not read; all empty gives
-// (0, -inf). A NaN lse makes the row's result NaN. Weights in double, the sum in f32, one rounding
-// to the result's format. Independent of FTZ/DAZ and threads.
+// (0, -inf). A NaN lse makes the row's result NaN. Weights and sums in double, so that no number of
+// states drifts; rounded to f32, then to the result's format. Independent of FTZ/DAZ and threads.
 // REQUIRES: each tensor of the result is one of the states' or apart from all of them.
 void MergeStates(std::span<const MergeState> states, const MergeState& result,
                  const MergeShape& shape, WorkerPool& pool);

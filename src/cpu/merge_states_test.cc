@@ -100,6 +100,22 @@ TEST(CpuMergeStates, P53_empty_states_are_never_read) {
   }
 }
 
+// Like terms round alike, so a running f32 sum of so many would be off by about 1e-3.
+TEST(CpuMergeStates, P19_many_like_states_do_not_drift) {
+  WorkerPool pool(1);
+  const MergeShape shape{1, 1, 2, false};
+  std::vector<Owned> states(100000, Owned(1, 2));
+  for (Owned& state : states) {
+    state.out = {1.0f, 0.7f};
+    state.lse[0] = 0.3f;
+  }
+  Owned result(1, 2);
+  MergeStates(Views(states, shape), result.View(shape), shape, pool);
+  EXPECT_NEAR(result.out[0], 1.0, 1e-6);
+  EXPECT_NEAR(result.out[1], 0.7, 1e-6);
+  EXPECT_NEAR(result.lse[0], 0.3 + std::log(1e5), 2e-6);
+}
+
 TEST(CpuMergeStates, FarBelowZeroAndFarApart) {
   WorkerPool pool(1);
   const MergeShape shape{1, 1, 2, false};

@@ -63,7 +63,7 @@ Launch MakeLaunch(const plan::PlanDataView& plan, const AttentionParams& params,
 }
 
 i64 ScratchBytes(const Launch& launch) {
-  i64 bytes = 2 * i64{launch.config.head_dim_vo} * i64{sizeof(float)};  // RunMerge
+  i64 bytes = MergeScratchBytes(launch.config.head_dim_vo);
   for (const contract::WorkItem& item : launch.plan->items) {
     bytes = contract::Max(bytes, ItemScratchBytes(launch, item));
   }
@@ -112,8 +112,7 @@ Status RunAttention(const plan::PlanDataView& plan, const AttentionParams& param
   });
   pool.ParallelFor(static_cast<i64>(plan.merges.size()), [&](int worker, i64 index) {
     ScopedFloatMode mode;
-    RunMerge(launch, plan.merges[static_cast<std::size_t>(index)],
-             reinterpret_cast<float*>(scratch(worker)));
+    RunMerge(launch, plan.merges[static_cast<std::size_t>(index)], scratch(worker));
   });
   return AbsentPageStatus(absent);
 }

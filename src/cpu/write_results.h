@@ -2,6 +2,7 @@
 #pragma once
 
 #include "src/contract/softmax.h"
+#include "src/cpu/item_rows.h"
 #include "src/cpu/launch.h"
 
 namespace kvilt::cpu {
@@ -18,19 +19,23 @@ struct RowState {
 // What a row holds that has seen no key.
 RowState EmptyState(const float* output);
 
-// total += state, both with outputs of `dim` floats and states of contract::kStateFloats.
-void AddState(const float* state, const float* output, float* total, float* total_output, int dim);
+// total += state: an output of `dim` and a state of contract::kStateFloats each. Totals are double,
+// so that no number of states drifts.
+void AddState(const float* state, const float* output, double* total, double* total_output,
+              int dim);
 
-// Adds the sink, normalises, writes out and lse. A state that saw nothing gives 0 and the sink or
-// -inf. `scratch` holds head_dim_vo floats.
-void WriteResult(const Launch& launch, i64 q_row, i64 head, const RowState& state, float* scratch);
+// Adds the sink, and to lse the bias that the scores lack (BiasShift); normalises, writes out and
+// lse. A state that saw nothing gives 0 and the sink or -inf. `scratch` holds head_dim_vo floats.
+void WriteResult(const Launch& launch, const ItemRow& row, i64 head, const RowState& state,
+                 float* scratch);
 
 // To the workspace, as `vector` of one split of the block.
 void WritePartial(const Launch& launch, const contract::RowBlock& block, i64 split, i64 vector,
                   const RowState& state);
 
 // Stitches the splits of the item's rows, in split order; blocks without splits become empty rows.
-// `scratch` holds 2 * head_dim_vo floats.
-void RunMerge(const Launch& launch, const contract::MergeItem& merge, float* scratch);
+// `scratch` holds MergeScratchBytes, aligned to 8.
+void RunMerge(const Launch& launch, const contract::MergeItem& merge, std::byte* scratch);
+i64 MergeScratchBytes(int head_dim_vo);
 
 }  // namespace kvilt::cpu

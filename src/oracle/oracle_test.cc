@@ -41,6 +41,15 @@ TEST(OracleDecode, PinnedValues) {
   }
 }
 
+TEST(Oracle, WindowsUpToTheLimitOf64Bits) {
+  Tiny tiny({{0}, {0}}, {{0}, {0}, {0}}, {{3}, {6}, {0}});
+  tiny.request.window_left = std::numeric_limits<std::int64_t>::max();
+  tiny.request.window_right = std::numeric_limits<std::int64_t>::max();
+  EXPECT_DOUBLE_EQ(tiny.Out(0), 3);
+  tiny.request.window_right = 0;
+  EXPECT_DOUBLE_EQ(tiny.Out(0), 4.5);  // Row 0 is at key 1.
+}
+
 TEST(Oracle, UniformScoresGiveTheMean) {
   for (int n : {1, 2, 5, 300}) {
     std::vector<std::vector<float>> keys, values;

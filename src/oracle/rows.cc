@@ -61,8 +61,9 @@ std::int64_t KeyPosition(const AttentionRequest& request, const Lengths& lengths
 
 bool Sees(const AttentionRequest& request, const Lengths& lengths, std::int64_t i, std::int64_t j) {
   const std::int64_t p = RowPosition(request, lengths, i);
-  if (request.window_left >= 0 && j < p - request.window_left) return false;
-  if (request.window_right >= 0 && j > p + request.window_right) return false;
+  // Positions are far from the limits of 64 bits, windows need not be.
+  if (request.window_left >= 0 && p - j > request.window_left) return false;
+  if (request.window_right >= 0 && j - p > request.window_right) return false;
   switch (request.mask) {
     case MaskMode::kCausal:
       return j <= i + lengths.delta();

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <limits>
 
 #include "src/plan/cost_model.h"
 #include "src/plan/key_runs.h"
+#include "src/plan/tensor_check.h"
 
 namespace kvilt::plan {
 namespace {
@@ -65,7 +67,11 @@ std::int64_t KeyCosts::Bytes(std::int64_t r, KeyRange keys) const {
   std::int64_t bytes = 0;
   for (std::size_t s = 0; s < key_bytes_.size(); ++s) {
     const KeyRange part = Within(*geometry_, r, s, keys);
-    if (!part.empty()) bytes += (part.end - part.begin) * key_bytes_[s];
+    std::int64_t more = 0;
+    if (part.empty()) continue;
+    if (!Multiply(part.end - part.begin, key_bytes_[s], more) || !Add(bytes, more, bytes)) {
+      return std::numeric_limits<std::int64_t>::max();
+    }
   }
   return bytes;
 }

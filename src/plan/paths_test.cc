@@ -35,6 +35,35 @@ TEST(Paths, IslandTakesWhatBf16HoldsExactly) {
   }
 }
 
+TEST(Paths, P78_no_pair_of_dtypes_goes_elsewhere_silently) {
+  const DType dtypes[] = {DType::kF32,  DType::kBF16, DType::kF16,
+                          DType::kE4M3, DType::kE5M2, DType::kNVFP4};
+  for (DType k : dtypes) {
+    for (DType v : dtypes) {
+      for (const SimdTarget target : {SimdTarget::kAvx2, SimdTarget::kAvx512Bf16}) {
+        const Plan plan = PlanFor(k, v, target);
+        ASSERT_EQ(plan.refused.size(), 1u);
+        EXPECT_NE(Describe(plan).find(plan.path()), std::string::npos);
+        // The path that was not taken, when it is asked for.
+        PlanOptions forced;
+        forced.path = plan.refused[0].name;
+        RequestOptions request = Decode({100});
+        request.segments[0].k = k;
+        request.segments[0].v = v;
+        RequestBuilder builder(request);
+        const Result<Plan> other = MakePlan(builder.request, CpuSpec(target, 2), forced);
+        if (other.ok()) {
+          EXPECT_EQ(other->path(), forced.path);
+          continue;
+        }
+        EXPECT_EQ(other.status().code(), StatusCode::kUnsupported);
+        EXPECT_NE(other.status().message().find(plan.refused[0].reason), std::string::npos)
+            << other.status().message();
+      }
+    }
+  }
+}
+
 TEST(Paths, EachReasonIsNamed) {
   const auto reason = [](const Plan& plan) {
     EXPECT_EQ(plan.path(), "cpu/f32");

@@ -1,6 +1,9 @@
 #include "src/plan/plan_data.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
+#include <string_view>
 
 #include "src/core/check.h"
 
@@ -100,6 +103,159 @@ std::vector<std::byte> EncodePlanData(const PlanLists& lists) {
   std::vector<std::byte> data;
   EncodePlanData(lists, CountsOf(lists), data);
   return data;
+}
+
+namespace {
+
+Status Garbled(std::string_view what) {
+  return Status::Invalid(
+      "plan.data",
+      fmt::format("{}; accepted: what MakePlan of this version made, unchanged", what));
+}
+
+// One array of the buffer: `count` entries of `size` bytes at `offset`.
+Status CheckArray(std::span<const std::byte> data, i64 offset, i64 count, i64 size,
+                  std::string_view name) {
+  const i64 bytes = static_cast<i64>(data.size());
+  const i64 header = sizeof(contract::PlanHeader);
+  if (count >= 0 && offset >= header && offset <= bytes && offset % kAlign == 0 &&
+      count <= (bytes - offset) / size) {
+    return {};
+  }
+  return Garbled(fmt::format("{} {} at byte {} of {}", count, name, offset, bytes));
+}
+
+bool Within(i64 value, i64 begin, i64 end) { return value >= begin && value < end; }
+
+// [begin, begin + count) within [0, end).
+bool RunWithin(i64 begin, i64 count, i64 end) {
+  return begin >= 0 && count >= 0 && begin <= end && count <= end - begin;
+}
+
+constexpr i64 kMaxDim = 1 << 12;
+constexpr i64 kMaxPartials = i64{1} << 40;  // Beyond every memory; products with dims fit 64 bits.
+
+// What kernels size their scratch by and divide by.
+bool DimsAreSound(const contract::PlanHeader& h) {
+  return h.batch >= 0 && h.segments >= 1 && h.q_heads >= 1 && h.kv_heads >= 1 &&
+         h.q_heads % h.kv_heads == 0 && Within(h.head_dim_qk, 1, kMaxDim) &&
+         Within(h.head_dim_vo, 1, kMaxDim) && Within(h.partials, 0, kMaxPartials) &&
+         Within(h.path, 0, static_cast<int>(contract::PathId::kCuda) + 1) &&
+         Within(h.accuracy, 0, 3);
+}
+
+bool RequestsAreSound(const PlanDataView& view) {
+  const contract::PlanHeader& h = *view.header;
+  for (std::size_t r = 0; r < view.requests.size(); ++r) {
+    const contract::RequestInfo& info = view.requests[r];
+    const i64 row = static_cast<i64>(r);
+    if (info.q_row_begin < 0 || info.q_len < 0 || info.kv_len < 0 || info.mask_byte_begin < 0 ||
+        info.key_position_begin < 0 || view.segment_begin(row, 0) != 0 ||
+        view.segment_begin(row, h.segments) != info.kv_len) {
+      return false;
+    }
+    for (i64 s = 0; s < h.segments; ++s) {
+      if (view.segment_begin(row, s) > view.segment_begin(row, s + 1)) return false;
+    }
+  }
+  return true;
+}
+
+bool BlockIsSound(const PlanDataView& view, const contract::RowBlock& block) {
+  const contract::PlanHeader& h = *view.header;
+  if (!Within(block.request, 0, h.batch) || block.splits < 0) return false;
+  const i64 q_len = view.requests[static_cast<std::size_t>(block.request)].q_len;
+  if (!RunWithin(block.q_head_begin, block.q_head_count, h.q_heads) || block.q_head_count == 0 ||
+      !RunWithin(block.row_begin, block.row_count, q_len)) {
+    return false;
+  }
+  if (block.splits <= 1) return true;
+  i64 partials = 0;
+  return !__builtin_mul_overflow(block.vectors(), i64{block.splits}, &partials) &&
+         RunWithin(block.partial_begin, partials, h.partials);
+}
+
+bool ItemIsSound(const PlanDataView& view, const contract::WorkItem& item) {
+  const contract::PlanHeader& h = *view.header;
+  if (!RunWithin(item.head_begin, item.head_count, h.kv_heads) ||
+      !RunWithin(item.span_begin, item.span_count, h.spans) || item.key_begin < 0) {
+    return false;
+  }
+  for (int s = item.span_begin; s < item.span_begin + item.span_count; ++s) {
+    const contract::WorkSpan& span = view.spans[static_cast<std::size_t>(s)];
+    const contract::RowBlock& block = view.blocks[static_cast<std::size_t>(span.block)];
+    const i64 kv_len = view.requests[static_cast<std::size_t>(block.request)].kv_len;
+    if (item.key_end > kv_len) return false;
+    // On a GPU each span has some of the item's heads; on the CPU each has all.
+    const i64 group = h.q_heads / h.kv_heads;
+    if (h.path != static_cast<int>(contract::PathId::kCuda) &&
+        !RunWithin(item.head_begin * group - block.q_head_begin, item.head_count * group,
+                   block.q_head_count)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// That no entry points outside the lists.
+Status CheckLists(const PlanDataView& view) {
+  if (!RequestsAreSound(view)) return Garbled("lengths that do not fit together");
+  for (const contract::RowBlock& block : view.blocks) {
+    if (!BlockIsSound(view, block)) return Garbled("a row block outside its request or workspace");
+  }
+  for (const contract::WorkSpan& span : view.spans) {
+    if (!Within(span.block, 0, view.header->blocks) ||
+        !Within(span.split, 0, view.blocks[static_cast<std::size_t>(span.block)].splits)) {
+      return Garbled("a span of no row block");
+    }
+  }
+  for (const contract::WorkItem& item : view.items) {
+    if (!ItemIsSound(view, item)) return Garbled("a work item outside its request");
+  }
+  for (const contract::MergeItem& merge : view.merges) {
+    if (!Within(merge.block, 0, view.header->blocks) ||
+        view.blocks[static_cast<std::size_t>(merge.block)].splits == 1 ||
+        !RunWithin(merge.begin, merge.count,
+                   view.blocks[static_cast<std::size_t>(merge.block)].vectors())) {
+      return Garbled("a merge of no row block");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CheckPlanData(std::span<const std::byte> data) {
+  contract::PlanHeader h;
+  if (data.size() < sizeof(h)) {
+    return Garbled(fmt::format("{} bytes, less than a header", data.size()));
+  }
+  std::memcpy(&h, data.data(), sizeof(h));
+  if (h.magic != contract::kPlanMagic || h.version != contract::kPlanVersion) {
+    return Garbled("of another version, or no plan");
+  }
+  if (h.total_bytes != static_cast<i64>(data.size())) {
+    return Garbled(fmt::format("{} bytes, its header says {}", data.size(), h.total_bytes));
+  }
+  if (!DimsAreSound(h)) return Garbled("a header of no plan");
+  const i64 begins = i64{h.batch} * (i64{h.segments} + 1);
+  const struct {
+    i64 offset, count, size;
+    std::string_view name;
+  } arrays[] = {
+      {h.launches_offset, h.launches, sizeof(contract::LaunchInfo), "launches"},
+      {h.slots_offset, h.slots, sizeof(int), "slots"},
+      {h.requests_offset, h.batch, sizeof(contract::RequestInfo), "requests"},
+      {h.segment_begin_offset, begins, sizeof(i64), "segment begins"},
+      {h.blocks_offset, h.blocks, sizeof(contract::RowBlock), "row blocks"},
+      {h.spans_offset, h.spans, sizeof(contract::WorkSpan), "spans"},
+      {h.items_offset, h.items, sizeof(contract::WorkItem), "work items"},
+      {h.merges_offset, h.merges, sizeof(contract::MergeItem), "merges"},
+  };
+  for (const auto& array : arrays) {
+    KVILT_RETURN_IF_ERROR(CheckArray(data, array.offset, array.count, array.size, array.name));
+  }
+  return CheckLists(ViewPlanData(data));
 }
 
 PlanDataView ViewPlanData(std::span<const std::byte> data) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "kvilt/status.h"
 #include "src/contract/work_item.h"
 
 namespace kvilt::plan {
@@ -76,6 +77,10 @@ inline contract::i64 PlanDataBytes(const PlanCounts& room) { return LayOut(room)
 // REQUIRES: no list is longer than its room.
 void EncodePlanData(const PlanLists& lists, const PlanCounts& room, std::vector<std::byte>& data);
 std::vector<std::byte> EncodePlanData(const PlanLists& lists);
+
+// Refuses data that EncodePlanData cannot have made, as it reached us: cut, of another version,
+// with counts, offsets or indices that lead out of it. The field is plan.data.
+Status CheckPlanData(std::span<const std::byte> data);
 
 // REQUIRES: `data` came from EncodePlanData (magic and version are checked; a mismatch aborts).
 PlanDataView ViewPlanData(std::span<const std::byte> data);

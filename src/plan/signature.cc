@@ -31,8 +31,15 @@ class Hash {
   void Add(std::int64_t value) { Add(static_cast<std::uint64_t>(value)); }
   void Add(int value) { Add(static_cast<std::int64_t>(value)); }
   void Add(bool value) { Add(static_cast<std::uint64_t>(value)); }
-  // -0 and 0 compute alike.
-  void Add(double value) { Add(std::bit_cast<std::uint64_t>(value == 0 ? 0.0 : value)); }
+  // -0 and 0 compute alike. Bits alone: for a caller who flushes subnormals, they would equal 0.
+  void Add(double value) {
+    const auto bits = std::bit_cast<std::uint64_t>(value);
+    Add(bits << 1 == 0 ? 0 : bits);
+  }
+  void Add(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    Add(std::uint64_t{bits << 1 == 0 ? 0 : bits});
+  }
   std::uint64_t value() const { return state_; }
 
  private:
@@ -182,9 +189,9 @@ std::uint64_t PositionsHash(const AttentionRequest& request) {
 std::uint64_t OptionsHash(const AttentionRequest& request) {
   Hash hash;
   hash.Add(request.sm_scale.has_value());
-  hash.Add(static_cast<double>(request.sm_scale.value_or(0.0f)));
-  hash.Add(static_cast<double>(request.q_scale));
-  hash.Add(static_cast<double>(request.logits_soft_cap));
+  hash.Add(request.sm_scale.value_or(0.0f));
+  hash.Add(request.q_scale);
+  hash.Add(request.logits_soft_cap);
   hash.Add(static_cast<int>(request.mask));
   hash.Add(request.window_left);
   hash.Add(request.window_right);

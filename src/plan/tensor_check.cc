@@ -137,6 +137,7 @@ Status CheckTensor(const TensorView& tensor, const TensorRule& rule, DeviceKind 
                            fmt::format("{}, expected {}: the device of the plan",
                                        DeviceName(tensor.device.kind), DeviceName(device)));
   }
+  KVILT_RETURN_IF_ERROR(CheckDeviceIndex(tensor.device, field));
   std::int64_t bytes = 0;
   if (!ExtentOf(tensor, 0, bytes)) {
     int widest = 0;
@@ -161,6 +162,12 @@ Status CheckTensor(const TensorView& tensor, const TensorRule& rule, DeviceKind 
                                        Name(tensor.dtype)));
   }
   return {};
+}
+
+Status CheckDeviceIndex(DeviceId device, FieldPath field) {
+  if (device.kind != DeviceKind::kCpu || device.index == 0) return {};
+  return Status::Invalid(field.str(".device.index"),
+                         fmt::format("{}, expected 0: there is one cpu", device.index));
 }
 
 Status CheckDType(const TensorView& tensor, std::initializer_list<DType> accepted,
@@ -196,6 +203,7 @@ Status CheckIndexArray(const IndexArray& array, std::int64_t size, bool host, De
                                        host ? "a host array: planning reads it"
                                             : "the host or the device of the plan"));
   }
+  KVILT_RETURN_IF_ERROR(CheckDeviceIndex(array.device, field));
   if (array.size > 0 && array.data == nullptr) {
     return Status::Invalid(field.str(".data"),
                            fmt::format("null, expected an array of {} entries", array.size));

@@ -43,6 +43,9 @@ Status CheckTensor(const TensorView& tensor, const TensorRule& rule, DeviceKind 
 // The dtype is one of `accepted`.
 Status CheckDType(const TensorView& tensor, std::initializer_list<DType> accepted, FieldPath field);
 
+// The CPU has no other index than 0; which indices a GPU has, its backend knows.
+Status CheckDeviceIndex(DeviceId device, FieldPath field);
+
 // Refuses null data of a tensor that has elements. Call it when elements would be addressed.
 Status CheckAddressed(const TensorView& tensor, FieldPath field);
 

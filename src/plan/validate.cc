@@ -86,6 +86,9 @@ class RequestChecker {
       return Status::Invalid("q_indptr", "not given, expected a host array of batch + 1 entries");
     }
     KVILT_RETURN_IF_ERROR(CheckIndexArray(indptr, kAnyExtent, true, device_, {"", "q_indptr"}));
+    if (indptr.size < 1) {
+      return Status::Invalid("q_indptr.size", "0, expected batch + 1, at least 1");
+    }
     geometry_.batch = indptr.size - 1;
     if (geometry_.batch > std::numeric_limits<std::int32_t>::max()) {
       return Status::Invalid("q_indptr.size",

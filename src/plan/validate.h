@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "kvilt/attention.h"
@@ -62,6 +63,10 @@ Status CheckMask(const AttentionRequest& request, DeviceKind device, RequestGeom
 // q_positions, alibi, sink, rope. REQUIRES: lengths are known.
 Status CheckExtras(const AttentionRequest& request, DeviceKind device,
                    const RequestGeometry& geometry);
+
+// The first `count` positions of a host array within +-kMaxLength, so that distances between them
+// and keys cannot overflow. `name` is the field's. REQUIRES: size >= count.
+Status CheckPositionValues(const IndexArray& positions, std::int64_t count, std::string_view name);
 
 // What depends on addresses and values, which may change from run to run of one plan: null data,
 // outputs that overlap inputs, each other or themselves, decode multipliers.

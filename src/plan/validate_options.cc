@@ -9,7 +9,8 @@
 namespace kvilt::plan {
 namespace {
 
-// q_scale is a decode multiplier like the caches' globals, without their guess at reciprocals.
+// Of q_scale, a decode multiplier like the caches' globals without their guess at reciprocals, and
+// of the soft cap.
 constexpr float kLeastScale = 0x1p-100f;
 constexpr float kMostScale = 0x1p100f;
 
@@ -112,14 +113,7 @@ Status CheckPositions(const AttentionRequest& request, DeviceKind device,
   }
   KVILT_RETURN_IF_ERROR(
       CheckIndexArray(positions, request.q.shape[0], true, device, {"", "q_positions"}));
-  const std::int64_t rows = geometry.q_begin.back();
-  for (std::int64_t i = 0; i < rows; ++i) {
-    if (positions[i] < -kMaxLength || positions[i] > kMaxLength) {
-      return Status::Invalid(fmt::format("q_positions[{}]", i),
-                             fmt::format("{}, expected within +-{}", positions[i], kMaxLength));
-    }
-  }
-  return {};
+  return CheckPositionValues(positions, geometry.q_begin.back(), "q_positions");
 }
 
 Status CheckPerHead(const TensorView& tensor, DeviceKind device, int q_heads, FieldPath path) {
@@ -191,10 +185,22 @@ Status CheckRope(const Rope& rope, DeviceKind device, const RequestGeometry& geo
       return Status::Invalid("rope.key_positions", "the keys of all requests overflow 64 bits");
     }
   }
-  return CheckIndexArray(rope.key_positions, keys, false, device, {"", "rope.key_positions"});
+  KVILT_RETURN_IF_ERROR(
+      CheckIndexArray(rope.key_positions, keys, false, device, {"", "rope.key_positions"}));
+  if (!rope.key_positions.on_host()) return {};
+  return CheckPositionValues(rope.key_positions, keys, "rope.key_positions");
 }
 
 }  // namespace
+
+Status CheckPositionValues(const IndexArray& positions, std::int64_t count, std::string_view name) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (positions[i] >= -kMaxLength && positions[i] <= kMaxLength) continue;
+    return Status::Invalid(fmt::format("{}[{}]", name, i),
+                           fmt::format("{}, expected within +-{}", positions[i], kMaxLength));
+  }
+  return {};
+}
 
 Status CheckNumbers(const AttentionRequest& request) {
   if (request.mask == MaskMode::kUnset || request.mask > MaskMode::kTree) {
@@ -218,9 +224,12 @@ Status CheckNumbers(const AttentionRequest& request) {
     return Status::Invalid("sm_scale", fmt::format("{} times q_scale {} overflows f32",
                                                    *request.sm_scale, request.q_scale));
   }
-  if (!(request.logits_soft_cap >= 0.0f) || !std::isfinite(request.logits_soft_cap)) {
-    return Status::Invalid("logits_soft_cap", fmt::format("{}, expected finite and >= 0 (0 = off)",
-                                                          request.logits_soft_cap));
+  // Kernels multiply by the inverse, so that must be a float too.
+  if (request.logits_soft_cap != 0.0f &&
+      !(request.logits_soft_cap >= kLeastScale && request.logits_soft_cap <= kMostScale)) {
+    return Status::Invalid(
+        "logits_soft_cap",
+        fmt::format("{}, expected 0 (off) or a cap in [2^-100, 2^100]", request.logits_soft_cap));
   }
   KVILT_RETURN_IF_ERROR(CheckWindow(request.window_left, "window_left"));
   return CheckWindow(request.window_right, "window_right");

@@ -254,9 +254,12 @@ Status CheckOwners(const Segment& segment, std::int64_t batch, std::string_view 
   for (std::size_t i = 0; i < segment.owners.size(); ++i) {
     const std::int64_t owner = segment.owners[i];
     if (owner <= previous || (batch != kAnyExtent && owner >= batch)) {
+      const std::string accepted =
+          batch == kAnyExtent     ? fmt::format("a request >= {}", previous + 1)
+          : previous + 1 == batch ? fmt::format("no owner after {}, the last request", previous)
+                                  : fmt::format("a request in {}..{}", previous + 1, batch - 1);
       return Status::Invalid(FieldPath{field, "owners"}.str(fmt::format("[{}]", i)),
-                             fmt::format("{}, expected a request in {}..{} (strictly increasing)",
-                                         owner, previous + 1, batch - 1));
+                             fmt::format("{}, expected {} (strictly increasing)", owner, accepted));
     }
     previous = owner;
   }
@@ -304,6 +307,7 @@ Status CheckDecodeScale(const DecodeScale& scale, std::int64_t kv_heads, DeviceK
   if (reinterpret_cast<std::uintptr_t>(scale.array) % sizeof(float) != 0) {
     return Status::Invalid(field.str(".array"), "misaligned, expected a multiple of 4");
   }
+  KVILT_RETURN_IF_ERROR(CheckDeviceIndex(scale.device, field));
   if (scale.device.kind != DeviceKind::kCpu) {
     if (device == scale.device.kind) return {};
     return Status::Invalid(field.str(".device"), "cuda, expected cpu: the device of the plan");

@@ -232,6 +232,12 @@ TEST(BadInput, RaggedAndSegments) {
          ragged);
   Expect({"negative", set({-1, 40, 140}), "segments[0].indptr[0]", "-1"}, ragged);
   Expect({"size", set({0, 140}), "segments[0].indptr.size", "2, expected 3"}, ragged);
+  Expect({"empty",
+          [](RequestBuilder& b) { std::get<RaggedKv>(b.request.segments[0].kv).indptr.size = 0; },
+          "segments[0].indptr.size", "0, expected 3"},
+         ragged);
+  Expect({"empty table", [](auto& b) { Paged(b).table.indptr.size = 0; },
+          "segments[0].table.indptr.size", "0, expected 3"});
 
   RequestOptions shared = Decode({40, 100});
   SegmentOptions prefix;

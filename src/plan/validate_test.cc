@@ -19,6 +19,10 @@ TEST(BadInput, Query) {
       {"misaligned", [](auto& b) { b.request.q.data = static_cast<char*>(b.request.q.data) + 1; },
        "q.data", "multiple of 2"},
       {"device", [](auto& b) { b.request.q.device.kind = DeviceKind::kCuda; }, "q.device", "cuda"},
+      {"device index", [](auto& b) { b.request.q.device.index = 3; }, "q.device.index",
+       "3, expected 0"},
+      {"array device index", [](auto& b) { b.request.q_indptr.device.index = 1; },
+       "q_indptr.device.index", "1, expected 0"},
       {"P79 group", [](auto& b) { b.request.q.shape[1] = 31; }, "q.shape[1]", "31"},
       {"head dim", [](auto& b) { b.request.q.shape[2] = 100; }, "q.shape[2]", "head_dim 100"},
       {"head dim 576", [](auto& b) { b.request.q.shape[2] = 576; }, "q.shape[2]", "head_dim 576",
@@ -60,6 +64,7 @@ TEST(BadInput, QueryIndptr) {
          b.request.q_indptr = b.Array({0, 1, 3});
        },
        "q_indptr[2]", "3, "},
+      {"empty", [](auto& b) { b.request.q_indptr.size = 0; }, "q_indptr.size", "0, expected"},
       {"dtype", [](auto& b) { b.request.q_indptr.dtype = DType::kF32; }, "q_indptr.dtype", "f32"},
       {"null", [](auto& b) { b.request.q_indptr.data = nullptr; }, "q_indptr.data", "null"},
       {"device", [](auto& b) { b.request.q_indptr.device.kind = DeviceKind::kCuda; },
@@ -107,6 +112,8 @@ TEST(BadInput, Numbers) {
        "-1"},
       {"soft cap NaN", [nan](auto& b) { b.request.logits_soft_cap = nan; }, "logits_soft_cap",
        "nan"},
+      {"soft cap tiny", [](auto& b) { b.request.logits_soft_cap = 0x1p-101f; }, "logits_soft_cap",
+       "expected 0 (off) or"},
       {"sm_scale", [nan](auto& b) { b.request.sm_scale = nan; }, "sm_scale", "nan"},
       {"q_scale", [](auto& b) { b.request.q_scale = 0; }, "q_scale", "0, expected"},
       {"bias_before_cap", [](auto& b) { b.request.bias_before_cap = true; }, "bias_before_cap",
@@ -148,6 +155,13 @@ TEST(BadInput, Numbers) {
          b.request.rope.emplace().key_positions = b.Array({1, 2, 3});
        },
        "rope.key_positions.size", "3, expected 140"},
+      {"far key positions",
+       [](auto& b) {
+         std::vector<std::int64_t> positions(140, 0);
+         positions[139] = (std::int64_t{1} << 40) + 1;
+         b.request.rope.emplace().key_positions = b.Array(positions);
+       },
+       "rope.key_positions[139]", "1099511627777, expected"},
   };
   for (const BadInput& bad : cases) Expect(bad);
 }
@@ -172,6 +186,13 @@ TEST(BadInput, P64_MaskBits) {
   Expect({"length", mask(5), "mask_bits.shape[0]", "5 bytes, expected 4"}, options);
   Expect({"short", mask(3), "mask_bits.shape[0]", "3 bytes, expected 4"}, options);
   Expect({"indptr step", mask(9, {0, 1, 5}), "mask_indptr[2]", "5 after 1, expected 4"}, options);
+  Expect({"indptr empty",
+          [&](auto& b) {
+            mask(4, {0, 1, 4})(b);
+            b.request.mask_indptr.size = 0;
+          },
+          "mask_indptr.size", "0, expected 3"},
+         options);
   Expect({"indptr beyond", mask(3, {0, 1, 4}), "mask_bits.shape[0]", "3, expected >= 4"}, options);
   Expect({"missing", [](auto& b) { b.request.mask = MaskMode::kCustom; }, "mask_bits", "not given"},
          options);

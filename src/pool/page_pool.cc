@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <new>
+#include <stdexcept>
 #include <string>
 
 #include "src/core/check.h"
@@ -29,8 +30,17 @@ Status Reserve(Step&& step) {
     step();
   } catch (const std::bad_alloc&) {
     return NoHostMemory();
+  } catch (const std::length_error&) {
+    return NoHostMemory();
   }
   return Status::Ok();
+}
+
+// Room for `count` entries. At least doubles where it grows, as push_back would: an exact reserve
+// on every call would copy the list each time.
+template <class T>
+void ReserveAtLeast(std::vector<T>& list, std::size_t count) {
+  if (count > list.capacity()) list.reserve(std::max(count, 2 * list.capacity()));
 }
 
 // An array that counts as given even when it is empty.
@@ -184,13 +194,13 @@ Status PagePool::Append(std::span<const SequenceId> sequences, std::span<const s
   if (!needed.ok()) return needed.status();
 
   KVILT_RETURN_IF_ERROR(Reserve([&] {
-    copies->reserve(copies->size() + slots.size());
-    owners_.reserve(owners_.size() + static_cast<std::size_t>(*needed));
+    ReserveAtLeast(*copies, copies->size() + slots.size());
+    ReserveAtLeast(owners_, owners_.size() + static_cast<std::size_t>(*needed));
     released_.reserve(owners_.capacity());  // So that releasing never allocates.
     for (std::size_t i = 0; i < slots.size(); ++i) {
       Sequence& sequence = sequences_[static_cast<std::size_t>(slots[i])];
-      sequence.pages.reserve(
-          static_cast<std::size_t>(CeilDiv(sequence.tokens + tokens[i], page_size_)));
+      ReserveAtLeast(sequence.pages,
+                     static_cast<std::size_t>(CeilDiv(sequence.tokens + tokens[i], page_size_)));
     }
   }));
   for (std::size_t i = 0; i < slots.size(); ++i) {

@@ -225,9 +225,11 @@ Status CheckGlobalValue(float value, bool allow_unusual, const std::string& fiel
         field, fmt::format("{}, expected a finite multiplier in [2^-100, 2^100]", value));
   }
   if (!allow_unusual && (value < kLeastUsual || value > kMostUsual)) {
-    return Status::Invalid(field, fmt::format("{}, expected [2^-20, 64]; is it a reciprocal? value "
-                                              "= stored * global (allow_unusual admits it)",
-                                              value));
+    return Status::Invalid(field,
+                           fmt::format("{}, expected [2^-20, 64]; is it a reciprocal? value "
+                                       "= stored * global (allow_unusual admits it; in problem "
+                                       "texts and files allow_unusual_scale)",
+                                       value));
   }
   return {};
 }
@@ -254,9 +256,13 @@ Status CheckOwners(const Segment& segment, std::int64_t batch, std::string_view 
   for (std::size_t i = 0; i < segment.owners.size(); ++i) {
     const std::int64_t owner = segment.owners[i];
     if (owner <= previous || (batch != kAnyExtent && owner >= batch)) {
+      const std::string accepted =
+          batch == kAnyExtent ? fmt::format("a request behind {}", previous)
+          : previous + 1 < batch
+              ? fmt::format("a request in {}..{} (strictly increasing)", previous + 1, batch - 1)
+              : fmt::format("no further owner in a batch of {}", batch);
       return Status::Invalid(FieldPath{field, "owners"}.str(fmt::format("[{}]", i)),
-                             fmt::format("{}, expected a request in {}..{} (strictly increasing)",
-                                         owner, previous + 1, batch - 1));
+                             fmt::format("{}, expected {}", owner, accepted));
     }
     previous = owner;
   }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +14,9 @@
 
 namespace kvilt::core {
 namespace {
+
+// Rows before the first and behind the last of a ragged cache.
+constexpr double kRaggedMargin = 16;
 
 Status CheckSum(std::string_view word, const std::vector<std::int64_t>& lengths,
                 std::int64_t limit) {
@@ -79,6 +84,34 @@ Status CheckTables(const Problem& problem) {
   return {};
 }
 
+double Sum(const std::vector<std::int64_t>& values) {
+  double sum = 0;
+  for (const std::int64_t value : values) sum += static_cast<double>(value);
+  return sum;
+}
+
+// Whether every index array holds its values.
+Status CheckIndexWidth(const Problem& problem) {
+  if (problem.index == DType::kI64) return {};
+  auto largest =
+      static_cast<double>(*std::max_element(problem.kv_len.begin(), problem.kv_len.end()));
+  for (std::size_t s = 0; s < SegmentCount(problem); ++s) {
+    if (*Settled(problem, s).cache != CacheKind::kRagged) continue;
+    largest = std::max(largest, Sum(TableRows(problem, s)) + kRaggedMargin);
+  }
+  const auto position = [&](const PositionSpec& spec) {
+    const auto value = static_cast<double>(spec.value);
+    const bool offset = spec.kind == PositionSpec::Kind::kOffset;
+    largest = std::max(largest, std::fabs(value) + (offset ? largest : 0));
+  };
+  if (problem.rope) position(problem.rope->key_positions);
+  position(problem.q_positions);
+  if (largest <= std::numeric_limits<std::int32_t>::max()) return {};
+  return Status::Invalid(
+      "index=i32",
+      fmt::format("lengths or positions up to {:.0f}, expected index=i64 for them", largest));
+}
+
 Status CheckMask(const Problem& problem) {
   const bool custom = problem.mask == MaskMode::kCustom;
   if (!custom && problem.mask != MaskMode::kTree) {
@@ -100,12 +133,6 @@ Status CheckMask(const Problem& problem) {
 double RowBytes(DType dtype, std::int64_t head_dim) {
   const std::int64_t scales = dtype == DType::kNVFP4 ? head_dim / kBlockElements : 0;
   return static_cast<double>(RowElements(dtype, head_dim) * StorageBytes(dtype) + scales);
-}
-
-double Sum(const std::vector<std::int64_t>& values) {
-  double sum = 0;
-  for (const std::int64_t value : values) sum += static_cast<double>(value);
-  return sum;
 }
 
 // Without padding and page tails: not more than what is really allocated.
@@ -140,6 +167,7 @@ Status CheckProblemLimits(const Problem& problem) {
   if (given(problem.q_positions)) {
     KVILT_RETURN_IF_ERROR(CheckSum("q with q_positions", problem.q_len, kMaxTableEntries));
   }
+  KVILT_RETURN_IF_ERROR(CheckIndexWidth(problem));
   KVILT_RETURN_IF_ERROR(CheckTables(problem));
   return CheckMask(problem);
 }

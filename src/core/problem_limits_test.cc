@@ -18,15 +18,25 @@ TEST(ProblemLimits, TablesThatNoPlanNeedsAreRefusedAtOnce) {
   constexpr const char* kExpected =
       "page=16: page tables of 536870912 entries, expected at most 67108864: larger pages, fewer "
       "keys or cache=ragged";
-  EXPECT_EQ(ShapeError("decode kv=8192m"), kExpected);
+  EXPECT_EQ(ShapeError("decode kv=8192m index=i64"), kExpected);
   EXPECT_EQ(ShapeError("decode b=1048576 kv=8192"), kExpected);
   EXPECT_NE(ShapeError("decode kv=64m,1023x16 table=padded"), "");
-  EXPECT_NE(ShapeError("decode kv=2048m segments=rest:page=8,1024m:page=16"), "");
-  EXPECT_EQ(ShapeError("decode kv=8192m page=4096"), "");
-  EXPECT_EQ(ShapeError("decode kv=8192m cache=ragged"), "");
-  EXPECT_EQ(ShapeError("decode kv=8192m cache=ragged key_positions=offset:1"),
+  EXPECT_NE(ShapeError("decode kv=2048m index=i64 segments=rest:page=8,1024m:page=16"), "");
+  EXPECT_EQ(ShapeError("decode kv=8192m page=4096 index=i64"), "");
+  EXPECT_EQ(ShapeError("decode kv=8192m cache=ragged index=i64"), "");
+  EXPECT_EQ(ShapeError("decode kv=8192m cache=ragged index=i64 key_positions=offset:1"),
             "kv with key_positions: expected at most 67108864 in a batch");
   EXPECT_EQ(ShapeError("decode kv=16384m page=4096"), "kv: expected at most 8589934592 in a batch");
+}
+
+TEST(ProblemLimits, ValuesThatAnIndexArrayCannotHoldAreRefused) {
+  EXPECT_EQ(ShapeError("decode kv=8192m page=4096"),
+            "index=i32: lengths or positions up to 8589934592, expected index=i64 for them");
+  EXPECT_EQ(ShapeError("decode kv=2047m page=4096"), "");
+  EXPECT_NE(ShapeError("decode b=3 kv=1024m page=4096 cache=ragged"), "");
+  EXPECT_EQ(ShapeError("decode b=3 kv=1024m page=4096"), "");
+  EXPECT_NE(ShapeError("decode kv=64 key_positions=offset:2047m q_positions=offset:2048m"), "");
+  EXPECT_EQ(ShapeError("decode kv=64 key_positions=offset:1000"), "");
 }
 
 TEST(ProblemLimits, MasksOfTooManyBitsAreRefusedAtOnce) {

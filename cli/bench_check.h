@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "kvilt/plan.h"
 #include "kvilt/request.h"
@@ -21,13 +22,18 @@ struct SampleCheck {
   double lse_excess = 0;     // Of the allowed lse error; 1 is the limit.
   std::int64_t rows = 0;     // Query rows that were compared,
   std::int64_t q_heads = 0;  // and query heads of each.
+  // Of the whole output, not of a sample. -inf in lse is an empty row's and does not count.
+  std::int64_t out_not_finite = 0;
+  std::int64_t lse_not_finite = 0;
 
-  bool passed() const { return rel_l2 <= rel_l2_limit && lse_excess <= 1; }
+  bool passed() const { return Problem().empty(); }
+  std::string Problem() const;  // What is wrong, with figures; empty when nothing is.
 };
 
-// Compares request.out and request.lse as they are in memory. Rows are thinned out first (evenly,
-// first and last kept), then KV heads (the last ones stay), until rows * heads * keys * dims is
-// near `budget` multiply-adds. `averaged`: see ToleranceOf.
+// Compares request.out and request.lse as they are in memory. Rows are thinned out first, then KV
+// heads, both evenly with the first and the last kept, until rows * heads * keys * dims is near
+// `budget` multiply-adds. Infinities and NaN are looked for in all of out and lse, whatever the
+// budget. `averaged`: see ToleranceOf.
 SampleCheck CheckSample(const AttentionRequest& request, const Plan& plan, double budget,
                         bool averaged = true);
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 
 #include "cli/bench_ceiling.h"
 #include "kvilt/attention.h"
@@ -38,7 +39,50 @@ TEST(CheckSample, PassesAndCountsWhatItSaw) {
   const SampleCheck least = CheckSample(ran.data.request(), ran.plan, 1);
   EXPECT_TRUE(least.passed());
   EXPECT_EQ(least.rows, 2);
-  EXPECT_EQ(least.q_heads, 2);  // One KV head.
+  EXPECT_EQ(least.q_heads, 4);  // The first and the last KV head.
+}
+
+// Whatever the sample: one element of a head that it leaves out.
+TEST(CheckSample, FindsWhatIsNotFiniteAnywhere) {
+  for (const char* text : {"decode b=3 kv=64 heads=10/5 d=64 out=f32",
+                           "decode b=3 kv=64 heads=10/5 d=64 out=bf16 extra_rows=1",
+                           "decode b=3 kv=64 heads=10/5 d=64 out=f16 out_pad=3/5"}) {
+    const Ran ran = RunProblem(text);
+    const TensorView& out = ran.data.request().out;
+    const int bytes = StorageBytes(out.dtype);
+    auto* element =
+        static_cast<std::byte*>(out.data) + (1 * out.stride[0] + 4 * out.stride[1] + 7) * bytes;
+    ASSERT_TRUE(CheckSample(ran.data.request(), ran.plan, 1).passed()) << text;
+    std::memset(element, 0xFF, static_cast<std::size_t>(bytes));  // NaN
+    const SampleCheck check = CheckSample(ran.data.request(), ran.plan, 1);
+    EXPECT_EQ(check.out_not_finite, 1) << text;
+    EXPECT_EQ(check.lse_not_finite, 0) << text;
+    EXPECT_EQ(check.Problem(), "1 elements of out are not finite") << text;
+    const TensorView& lse = ran.data.request().lse;
+    auto* value = static_cast<float*>(lse.data) + 1 * lse.stride[0] + 4 * lse.stride[1];
+    *value = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(CheckSample(ran.data.request(), ran.plan, 1).lse_not_finite, 1) << text;
+  }
+}
+
+TEST(CheckSample, EmptyRowsAreGood) {
+  const Ran ran = RunProblem("decode kv=0,64 heads=4/2 d=64 out=f32");
+  const SampleCheck check = CheckSample(ran.data.request(), ran.plan, kAll);
+  EXPECT_TRUE(check.passed()) << check.Problem();
+}
+
+TEST(CheckSample, HeadsAreSampledFromAll) {
+  const Ran ran = RunProblem("decode kv=64 heads=5/5 d=64 out=f32");
+  const double one_head = 64 * 128;
+  const TensorView& out = ran.data.request().out;
+  for (const std::int64_t head : {0, 2, 4}) {
+    float& element = static_cast<float*>(out.data)[head * out.stride[1]];
+    const float right = element;
+    element += 1;
+    EXPECT_FALSE(CheckSample(ran.data.request(), ran.plan, 3 * one_head).passed()) << head;
+    element = right;
+  }
+  EXPECT_EQ(CheckSample(ran.data.request(), ran.plan, 3 * one_head).q_heads, 3);
 }
 
 TEST(CheckSample, SeesDamageInTheHeadsItKeeps) {

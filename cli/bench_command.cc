@@ -50,13 +50,17 @@ nlohmann::ordered_json ToJson(const BenchResult& r) {
   };
   json["us"] = number(r.us);
   json["us_min"] = number(r.us_min);
+  json["bytes_per_token"] = number(r.bytes_per_token);
   json["ns_per_token"] = number(r.ns_per_token);
   json["gb_per_s"] = number(r.gb_per_s);
   json["ceiling_gb_per_s"] = number(r.ceiling_gb_per_s);
   json["share_of_ceiling"] = number(r.share_of_ceiling);
   json["gflop_per_s"] = number(r.gflop_per_s);
   json["rel_l2"] = r.check.rows > 0 ? nlohmann::ordered_json(r.check.rel_l2) : nullptr;
-  json["checked"] = {{"rows", r.check.rows}, {"q_heads", r.check.q_heads}};
+  json["checked"] = {{"rows", r.check.rows},
+                     {"q_heads", r.check.q_heads},
+                     {"out_not_finite", r.check.out_not_finite},
+                     {"lse_not_finite", r.check.lse_not_finite}};
   json["split"] = {
       {"mode", Name(r.split.mode)}, {"items", r.split.items}, {"max_splits", r.split.max_splits}};
   json["runs"] = r.runs;
@@ -69,6 +73,7 @@ nlohmann::ordered_json ToJson(const BenchResult& r) {
 
 std::vector<std::string> TableRow(const BenchResult& r) {
   return {HumanTime(r.us),
+          HumanNumber(r.bytes_per_token),
           HumanNumber(r.ns_per_token),
           HumanNumber(r.gb_per_s),
           HumanNumber(r.ceiling_gb_per_s),
@@ -81,9 +86,9 @@ std::vector<std::string> TableRow(const BenchResult& r) {
 }
 
 void PrintTable(const std::vector<BenchResult>& results) {
-  Table table({"time", "ns/token", "GB/s", "ceiling", "share", "GFLOP/s", "rel_l2", "splits",
-               "inputs", "problem"},
-              {9});
+  Table table({"time", "B/token", "ns/token", "GB/s", "ceiling", "share", "GFLOP/s", "rel_l2",
+               "splits", "inputs", "problem"},
+              {10});
   bool timed = false;
   for (const BenchResult& result : results) {
     if (!result.failure.empty()) continue;
@@ -96,8 +101,9 @@ void PrintTable(const std::vector<BenchResult>& results) {
     fmt::print(
         "{}\n"
         "  time      median of one call       ns/token  per KV token and KV head\n"
-        "  GB/s      KV bytes, scales too     ceiling   GB/s of a plain read of the same inputs\n"
-        "  rel_l2    against float64          inputs    cold: twice the last-level cache\n",
+        "  B/token   KV bytes, all KV heads   GB/s      KV bytes, scales too\n"
+        "  rel_l2    against float64          ceiling   GB/s of a plain read of the same inputs\n"
+        "  inputs    cold: twice the last-level cache\n",
         table.Render());
   }
   for (const BenchResult& result : results) {
@@ -117,7 +123,7 @@ int RunBench(const BenchArgs& args) {
     Progress progress("bench", static_cast<std::int64_t>(problems->size()));
     for (const core::Problem& problem : *problems) {
       const auto done = static_cast<std::int64_t>(results.size());
-      results.push_back(Measure(problem, args.device.device, *device, args.options,
+      results.push_back(Measure(problem, *device, args.options,
                                 [&](std::string_view what) { progress.Update(done, what); }));
     }
   }

@@ -10,6 +10,7 @@
 
 #include "cli/bench_ceiling.h"
 #include "cli/machine.h"
+#include "cli/options.h"
 #include "cli/terminal.h"
 #include "src/core/check.h"
 #include "src/core/problem_data.h"
@@ -71,7 +72,10 @@ void FillRates(BenchResult& result, const Plan& plan, std::vector<double> times)
   result.us = Median(std::move(times));
   const auto tokens =
       static_cast<double>(std::accumulate(plan.kv_len.begin(), plan.kv_len.end(), std::int64_t{0}));
-  if (tokens > 0) result.ns_per_token = result.us * 1e3 / tokens / plan.kv_heads;
+  if (tokens > 0) {
+    result.ns_per_token = result.us * 1e3 / tokens / plan.kv_heads;
+    result.bytes_per_token = static_cast<double>(plan.kv_bytes) / tokens;
+  }
   result.gb_per_s = static_cast<double>(plan.kv_bytes) / result.us * 1e-3;
   result.gflop_per_s = plan.flops / result.us * 1e-3;
   if (result.ceiling_gb_per_s > 0) {
@@ -96,12 +100,8 @@ Status MeasureInto(BenchResult& result, const core::Problem& problem, const Devi
   KVILT_RETURN_IF_ERROR(bench->RunSet(0));
   result.check = CheckSample(bench->sets.front().request(), plan, options.check_budget,
                              problem.data != core::DataForm::kExtreme);
-  if (!result.check.passed()) {
-    return Status::Runtime(
-        "check",
-        fmt::format("rel_l2 {} (accepted: {}), lse at {} of the accepted error",
-                    HumanNumber(result.check.rel_l2), HumanNumber(result.check.rel_l2_limit),
-                    HumanNumber(result.check.lse_excess)));
+  if (const std::string problem_found = result.check.Problem(); !problem_found.empty()) {
+    return Status::Runtime("check", problem_found);
   }
 
   stage("building input sets");
@@ -148,12 +148,11 @@ Result<std::vector<double>> TimeRuns(const std::function<Status(std::int64_t)>& 
   return times;
 }
 
-BenchResult Measure(const core::Problem& problem, const std::string& device_name,
-                    const Device& device, const BenchOptions& options,
+BenchResult Measure(const core::Problem& problem, const Device& device, const BenchOptions& options,
                     const std::function<void(std::string_view)>& stage) {
   BenchResult result;
   result.problem = core::ToText(problem);
-  result.device = device_name;
+  result.device = DeviceName(device);
   result.threads = device.spec().slots;
   const Status status = MeasureInto(result, problem, device, options, stage);
   if (!status.ok()) result.failure = status.message();

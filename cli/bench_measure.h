@@ -20,7 +20,7 @@ struct BenchOptions {
 
 struct BenchResult {
   std::string problem;
-  std::string device;
+  std::string device;  // With the SIMD target that runs: "cpu:avx2".
   std::string path;
   int threads = 0;
   std::string failure;  // Not empty: no time is given.
@@ -33,16 +33,16 @@ struct BenchResult {
   bool cold = false;                   // The working set is at least twice the last-level cache.
   double us = 0;                       // Median of one run.
   double us_min = 0;
-  double ns_per_token = 0;  // Per KV token (of every request) and KV head.
-  double gb_per_s = 0;      // KV bytes, scales included, each read once.
+  double bytes_per_token = 0;  // KV bytes of all heads, scales included, per KV token.
+  double ns_per_token = 0;     // Per KV token (of every request) and KV head.
+  double gb_per_s = 0;         // KV bytes, scales included, each read once.
   double gflop_per_s = 0;
   double ceiling_gb_per_s = 0;  // A plain read of the working set by as many threads.
   double share_of_ceiling = 0;
 };
 
 // Never fails as a call: what went wrong is in `failure`. `stage` hears what is going on.
-BenchResult Measure(const core::Problem& problem, const std::string& device_name,
-                    const Device& device, const BenchOptions& options,
+BenchResult Measure(const core::Problem& problem, const Device& device, const BenchOptions& options,
                     const std::function<void(std::string_view)>& stage);
 
 // Microseconds of each of at least `min_runs` calls of `run(i)`, i counting up, for about

@@ -30,7 +30,7 @@ constexpr const char* kFooter = R"(Examples:
 
 Each problem is planned, run and compared with attention in float64 on the same stored bytes. All
 memory that must not be read holds NaN, all that must be written does too. A failure prints the
-command that reproduces it. Errors are relative to || sum p|v| ||. `kvilt problems --help` explains
+command that reproduces it; a refused problem counts as one. Errors are relative to || sum p|v| ||. `kvilt problems --help` explains
 problem texts.)";
 
 constexpr int kDefaultThreads = 2;
@@ -64,10 +64,17 @@ nlohmann::ordered_json Number(double value) {
   return value;
 }
 
+// A refused problem has no figures.
+nlohmann::ordered_json Measured(const CheckResult& result, double value) {
+  return result.refused ? nullptr : Number(value);
+}
+
 nlohmann::ordered_json SummaryJson(const CheckSummary& summary) {
   nlohmann::ordered_json json;
   json["problems"] = summary.problems;
   json["failures"] = summary.failures;
+  json["worst"] = nullptr;
+  if (summary.worst.problem.empty()) return json;
   json["worst"] = {{"problem", summary.worst.problem},
                    {"rel_l2", Number(summary.worst.error.rel_l2)},
                    {"lse_err", Number(summary.worst.error.lse_err)},
@@ -94,8 +101,9 @@ void PrintJson(const std::vector<TargetResult>& targets, double seconds) {
       json["failed"].push_back({{"device", target.device},
                                 {"problem", result.problem},
                                 {"failure", result.failure},
-                                {"rel_l2", Number(result.error.rel_l2)},
-                                {"lse_err", Number(result.error.lse_err)}});
+                                {"refused", result.refused},
+                                {"rel_l2", Measured(result, result.error.rel_l2)},
+                                {"lse_err", Measured(result, result.error.lse_err)}});
     }
   }
   fmt::print("{}\n", json.dump(2));
@@ -119,7 +127,7 @@ void PrintSummary(const TargetResult& target, double seconds) {
   const CheckSummary& summary = target.summary;
   fmt::print("{}: {} problems, {} failures, {:.1f} s\n", Bold(target.device), summary.problems,
              summary.failures, seconds);
-  if (summary.problems == 0) return;
+  if (summary.worst.problem.empty()) return;
   fmt::print("  nearest to its bound ({:.0f} %): rel_l2 {} of {}, lse off by {} ({})\n  {}\n",
              100 * ShareOfTolerance(summary.worst), HumanNumber(summary.worst.error.rel_l2),
              HumanNumber(summary.worst.tolerance), HumanNumber(summary.worst.error.lse_err),
@@ -213,10 +221,15 @@ void AddCheckCommand(CLI::App& app, int& exit_code) {
   command->footer(kFooter);
   auto args = std::make_shared<CheckArgs>();
   AddProblemArguments(*command, args->problems, false);
-  command->add_flag("--sweep", args->sweep, "Also the generated problems that mix every option");
-  command->add_option("--seed", args->seed, "Of the sweep")->type_name("N")->capture_default_str();
+  CLI::Option* sweep = command->add_flag("--sweep", args->sweep,
+                                         "Also the generated problems that mix every option");
+  command->add_option("--seed", args->seed, "Of the sweep")
+      ->type_name("N")
+      ->needs(sweep)
+      ->capture_default_str();
   command->add_option("--problems", args->count, "How many problems the sweep has")
       ->type_name("N")
+      ->needs(sweep)
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{10000000}))
       ->capture_default_str();
   AddDeviceOptions(*command, args->device, false);

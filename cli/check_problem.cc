@@ -82,6 +82,14 @@ std::string JudgeSplit(const core::Problem& problem, const Plan& plan) {
   return "";
 }
 
+// Said where scores are too large for the allowance that grows with them.
+std::string BeyondF32(const oracle::Error& error) {
+  if (Tolerance::WantedSlack(error) <= Tolerance::kMostSlack) return "";
+  return fmt::format(
+      "; f32 does not resolve scores of {:.1e}, and no more than {} is allowed for it",
+      error.largest_lse, Tolerance::kMostSlack);
+}
+
 class Checker {
  public:
   Checker(const core::Problem& problem, const Device& device, const CheckOptions& options)
@@ -193,13 +201,14 @@ std::string Judge(const oracle::Error& error, const Plan& plan, const Tolerance&
   }
   const bool rounding_explains = error.kernel_rel_l2 <= tolerance.kernel + tolerance.slack(error);
   if (!(error.rel_l2 <= accepted) && !rounding_explains) {
-    return fmt::format("rel_l2 {:.2e}, accepted {:.2e} ({})", error.rel_l2, accepted, plan.path());
+    return fmt::format("rel_l2 {:.2e}, accepted {:.2e} ({}){}", error.rel_l2, accepted, plan.path(),
+                       BeyondF32(error));
   }
   const double row_accepted = std::max(2 * accepted, tolerance.row_kernel + 2 * tolerance.rounding);
   if (!(error.worst_row_rel_l2 <= row_accepted)) {
-    return fmt::format("rel_l2 {:.2e} at row {} head {}, accepted {:.2e} for a single row ({})",
+    return fmt::format("rel_l2 {:.2e} at row {} head {}, accepted {:.2e} for a single row ({}){}",
                        error.worst_row_rel_l2, error.worst_row, error.worst_head, row_accepted,
-                       plan.path());
+                       plan.path(), BeyondF32(error));
   }
   if (!(error.lse_excess <= 1)) {
     return fmt::format("lse off by {:.2e}, accepted 1e-3 + 2^-21 |lse|", error.lse_err);

@@ -2,6 +2,7 @@
 // tests do for each problem.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -23,8 +24,13 @@ struct Tolerance {
   double row_kernel = 0;
   double total() const { return kernel + rounding; }
   // Scores of hundreds (a steep ALiBi, say) are f32 numbers with that many fewer digits behind the
-  // point, as the bound of lse allows too: 2^-23 |lse| on top. Below 1e-6 for ordinary scores.
-  double slack(const oracle::Error& error) const { return 0x1p-23 * error.largest_lse; }
+  // point, as the bound of lse allows too: 2^-23 |lse| on top. Below 1e-6 for ordinary scores, and
+  // never so much that nothing is judged any more.
+  static constexpr double kMostSlack = 1e-2;
+  static double WantedSlack(const oracle::Error& error) { return 0x1p-23 * error.largest_lse; }
+  double slack(const oracle::Error& error) const {
+    return std::min(WantedSlack(error), kMostSlack);
+  }
   double total(const oracle::Error& error) const { return total() + slack(error); }
 };
 // `averaged` false: the terms are all alike (DataForm::kExtreme), so roundings add up instead of

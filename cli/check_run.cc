@@ -54,6 +54,7 @@ CheckSummary Summarize(std::span<const CheckResult> results) {
   for (const CheckResult& result : results) {
     ++summary.problems;
     if (!result.ok()) ++summary.failures;
+    if (result.refused) continue;
     if (const double share = ShareOfTolerance(result); share > worst) {
       worst = share;
       summary.worst = result;

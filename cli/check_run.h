@@ -29,7 +29,9 @@ Result<std::vector<CheckResult>> RunChecks(std::span<const core::Problem> proble
 struct CheckSummary {
   std::int64_t problems = 0;
   std::int64_t failures = 0;
-  CheckResult worst;  // The passing or failing result with the largest share of its tolerance.
+  // The passing or failing result with the largest share of its tolerance; without a problem when
+  // all were refused.
+  CheckResult worst;
 };
 CheckSummary Summarize(std::span<const CheckResult> results);
 

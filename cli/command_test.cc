@@ -150,7 +150,9 @@ TEST(Command, BenchJson) {
   EXPECT_NEAR(good["share_of_ceiling"].get<double>(),
               good["gb_per_s"].get<double>() / good["ceiling_gb_per_s"].get<double>(), 1e-9);
   EXPECT_EQ(good.at("threads"), 1);
-  EXPECT_EQ(good.at("device"), "cpu");
+  EXPECT_EQ(good.at("device").get<std::string>().rfind("cpu:", 0), 0u);
+  EXPECT_EQ(good.at("bytes_per_token"), 2 * 2 * 36.0);
+  EXPECT_EQ(good.at("checked").at("out_not_finite"), 0);
   EXPECT_LT(good.at("rel_l2").get<double>(), 4.5e-3);
   EXPECT_GT(good["rel_l2"].get<double>(), 0);
   EXPECT_TRUE(good.at("failure").is_null());
@@ -158,6 +160,90 @@ TEST(Command, BenchJson) {
   EXPECT_TRUE(good.at("problem").is_string());
   EXPECT_TRUE(list[1].at("us").is_null());  // No time without a right answer.
   EXPECT_FALSE(list[1].at("failure").get<std::string>().empty());
+}
+
+// A file in the temporary folder, gone with the object.
+class TemporaryFile {
+ public:
+  TemporaryFile(const std::string& name, const std::string& text)
+      : path_((std::filesystem::temp_directory_path() /
+               ("kvilt_command_test." + std::to_string(getpid()) + "." + name))
+                  .string()) {
+    std::ofstream(path_) << text;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(Command, AFileWithoutAProblemIsRefusedByName) {
+  const TemporaryFile empty("problem", "# nothing yet\n");
+  for (const char* command : {"plan ", "check ", "bench "}) {
+    ExpectUsageError(command + empty.path(), empty.path() + ": no problem in the file");
+  }
+}
+
+TEST(Command, LostResultsAreNoSuccess) {
+  const TemporaryFile read_only("stdout", "x");
+  for (const std::string& lost :
+       {std::string("info >&-"), "info --json 1<" + read_only.path(), std::string("--help >&-")}) {
+    const Outcome outcome = Kvilt(lost);
+    EXPECT_EQ(outcome.exit_code, 1) << lost;
+    EXPECT_NE(outcome.err.find("results could not be written"), std::string::npos) << lost;
+  }
+}
+
+// With stdout closed, the report would get its number, and the text of the terminal.
+TEST(Command, AClosedStdoutIsNoWayIntoTheOutputFile) {
+  const TemporaryFile out("out", "");
+  const Outcome outcome = Kvilt("run --cache '" + std::string(KVILT_SOURCE_DATA) +
+                                "/smollm2_135m_layer07.safetensors' --out " + out.path() + " >&-");
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_EQ(Kvilt("inspect " + out.path()).exit_code, 0);
+}
+
+TEST(Command, OptionsThatWouldDoNothingAreUsageErrors) {
+  ExpectUsageError("check --seed 3 'decode kv=64'", "--sweep");
+  ExpectUsageError("check --problems 3 'decode kv=64'", "--sweep");
+  const Outcome outcome = Kvilt("run --page-size -1 --out x --cache y");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_LT(outcome.err.size(), 200u) << outcome.err;
+}
+
+TEST(Command, AbsurdSizesAreRefusedAtOnce) {
+  ExpectUsageError("plan 'decode kv=8192m'", "expected index=i64");
+  ExpectUsageError("plan 'decode b=1048576 kv=8192'", "expected at most 67108864");
+  const Outcome outcome =
+      Kvilt("check --json 'decode b=1024 kv=8m page=1024 heads=64/64 d=512'");  // 1.1 PB
+  EXPECT_EQ(outcome.exit_code, 1);
+  const json failed = json::parse(outcome.out).at("failed").at(0);
+  EXPECT_NE(failed.at("failure").get<std::string>().find("GB of memory"), std::string::npos);
+  EXPECT_TRUE(failed.at("refused").get<bool>());
+  EXPECT_TRUE(failed.at("rel_l2").is_null());
+  EXPECT_TRUE(json::parse(outcome.out).at("worst").is_null());
+}
+
+TEST(Command, DemoFindsABadOutputBeforeTheWork) {
+  const std::string data = " --quick --data '" + std::string(KVILT_SOURCE_DATA) + "' --out ";
+  const Outcome missing = Kvilt("demo" + data + "/no/such/folder/report.html");
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_EQ(missing.out, "");
+  EXPECT_NE(missing.err.find("no such folder"), std::string::npos) << missing.err;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() /
+                                       ("kvilt_command_test." + std::to_string(getpid()) + ".data");
+  std::filesystem::create_directory(folder);
+  const std::string capture = (folder / "a.safetensors").string();
+  std::filesystem::copy_file(std::string(KVILT_SOURCE_DATA) + "/smollm2_135m_layer07.safetensors",
+                             capture);
+  const auto size = std::filesystem::file_size(capture);
+  ExpectUsageError("demo --quick --data " + folder.string() + " --out " + capture,
+                   "would replace a capture");
+  EXPECT_EQ(std::filesystem::file_size(capture), size);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Command, DemoOnTheRealCapture) {

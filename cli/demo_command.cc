@@ -54,6 +54,12 @@ Status RunParts(const DemoArgs& args, const Device& device, demo::DemoResults& r
   const demo::Stage stage = [&](std::string_view what) { progress.Update(0, what); };
   auto captures = demo::LoadCaptures(demo::CaptureFolder(args.data));
   if (!captures.ok()) return captures.status();
+  for (const demo::Capture& capture : *captures) {
+    if (args.no_report || !core::SameFile(args.out, capture.file.file.path())) continue;
+    return Status::Invalid("--out", fmt::format("'{}' would replace a capture, expected another "
+                                                "file",
+                                                args.out));
+  }
   results.capture = demo::Describe(*captures, effort);
 
   auto formats = demo::RunFormats(device, *captures, effort, stage);
@@ -85,6 +91,10 @@ Status WriteReport(const std::string& path, const demo::DemoResults& results) {
 
 int RunDemo(const DemoArgs& args) {
   const auto begin = std::chrono::steady_clock::now();
+  if (!args.no_report) {
+    const Status writable = core::CheckWritable(args.out);
+    if (!writable.ok()) return Fail(writable);
+  }
   const Result<Device> device = OpenDevice(args.device);
   if (!device.ok()) return Fail(device.status());
   demo::DemoResults results;
@@ -115,7 +125,7 @@ void AddDemoCommand(CLI::App& app, int& exit_code) {
   auto args = std::make_shared<DemoArgs>();
   command
       ->add_option("--data", args->data,
-                   "Folder of captures; default: ./data, the installed one, the source tree's")
+                   "Folder of captures; default: the installed one, the source tree's, ./data")
       ->type_name("DIR");
   CLI::Option* out = command->add_option("--out", args->out, "Where the HTML report goes")
                          ->type_name("FILE")

@@ -21,8 +21,9 @@ The file is a cache in the schema of docs/formats.md; of any other safetensors f
 listed. Only rows that the page table addresses are counted. For NVFP4 the scales themselves say in
 which order they lie (linear or interleaved4), or 'undecidable' when the data cannot tell.
 
-Exit code 1 when something cannot be right: a broken page table, NaN, infinities, negative scales, or
-scales whose order contradicts the declared one.)";
+Exit code 1 when something cannot be right: a broken page table, NaN, infinities, negative scales,
+scales whose order contradicts the declared one, a global that is no multiplier or looks like a
+reciprocal, a wrong scale_row_blocks, owners that are no requests of the file. Exit code 2 when the file breaks its format.)";
 
 struct InspectArgs {
   std::string path;
@@ -31,10 +32,12 @@ struct InspectArgs {
 
 int RunInspect(const InspectArgs& args) {
   const Result<core::TensorFile> file = core::TensorFile::Load(args.path);
-  if (!file.ok()) return Fail(file.status().message());
+  if (!file.ok()) return Fail(file.status());
   const Result<Inspection> inspection = Inspect(*file);
-  if (!inspection.ok())
-    return Fail(fmt::format("{}: {}", args.path, inspection.status().message()));
+  if (!inspection.ok()) {
+    const Status& status = inspection.status();
+    return Fail(Status(status.code(), args.path, status.message()));
+  }
   fmt::print("{}{}", args.json ? ToJson(*inspection) : ToText(*inspection), args.json ? "\n" : "");
   return inspection->problems.empty() ? kExitOk : kExitFailed;
 }

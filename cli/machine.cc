@@ -43,8 +43,8 @@ Machine ThisMachine() {
 #ifdef _SC_LEVEL1_DCACHE_SIZE
   machine.l1d_bytes = Configured(_SC_LEVEL1_DCACHE_SIZE);
   machine.l2_bytes = Configured(_SC_LEVEL2_CACHE_SIZE);
-  machine.l3_bytes = Configured(_SC_LEVEL3_CACHE_SIZE);
 #endif
+  machine.l3_bytes = core::L3Bytes();
   return machine;
 }
 

@@ -1,8 +1,13 @@
 // The kvilt command: parses, dispatches to the file of the subcommand, and says what was expected
 // when a command line is wrong.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <vector>
@@ -33,7 +38,11 @@ Size a deployment:
   kvilt bench 'decode b=1 kv=131072 heads=32/8 d=128 kv_dtype=nvfp4'   time against a read ceiling
   kvilt problems --help                        the grammar of these problem texts
 
-`kvilt COMMAND --help` explains each with examples. Exit code: 0 good, 1 failed, 2 wrong usage.)";
+`kvilt COMMAND --help` explains each with examples. Exit code: 0 good; 1 failed (a result out of
+bounds, a problem that check or bench could not run, something wrong in an inspected cache, a file
+that cannot be read or written); 2 wrong input (the command line, a problem text or what it asks
+for, a file that breaks its format). KVILT_LOG=info prints a line when a device opens and a plan is
+prepared; NO_COLOR and TERM=dumb are honoured.)";
 
 std::vector<std::string> CommandNames(const CLI::App& app) {
   std::vector<std::string> names;
@@ -92,6 +101,25 @@ int UsageError(const CLI::App& app, const CLI::ParseError& error) {
   return kExitUsage;
 }
 
+// A closed standard stream gives its number to the next file that opens, which would then hold
+// what is printed: those numbers are taken first, by what can be neither read nor written usefully.
+void HoldStandardStreams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (open("/dev/null", O_RDONLY) != descriptor) return;
+  }
+}
+
+// The results are out, or the command failed: a full disk or a closed pipe shows only here.
+int FlushResults(int exit_code) {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0) return exit_code;
+  const std::string reason = errno == 0 ? "" : fmt::format(": {}", std::strerror(errno));
+  fmt::print(stderr, "kvilt: stdout: results could not be written{}\n", reason);
+  return exit_code == kExitOk ? kExitFailed : exit_code;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(kDescription, "kvilt");
   int exit_code = kExitOk;
@@ -119,9 +147,12 @@ int Main(int argc, char** argv) {
 }  // namespace kvilt::cli
 
 int main(int argc, char** argv) {
+  kvilt::cli::HoldStandardStreams();
+  int exit_code = kvilt::cli::kExitFailed;
   try {
-    return kvilt::cli::Main(argc, argv);
+    exit_code = kvilt::cli::Main(argc, argv);
   } catch (const std::exception& error) {  // Out of memory, a full disk under a stream, ...
-    return kvilt::cli::Fail(error.what());
+    exit_code = kvilt::cli::Fail(error.what());
   }
+  return kvilt::cli::FlushResults(exit_code);
 }

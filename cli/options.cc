@@ -47,6 +47,12 @@ Result<Device> OpenDevice(const DeviceArgs& args) {
   return Device::Open(args.device, options);
 }
 
+std::string DeviceName(const Device& device) {
+  const DeviceSpec& spec = device.spec();
+  if (spec.kind != DeviceKind::kCpu) return spec.name;
+  return "cpu:" + std::string(Name(spec.simd));
+}
+
 void AddProblemArguments(CLI::App& command, std::vector<std::string>& arguments, bool required) {
   CLI::Option* option = command.add_option(
       "problem", arguments,

@@ -27,6 +27,9 @@ void AddJsonOption(CLI::App& command, bool& json);
 // Opens args.device with args.threads workers.
 Result<Device> OpenDevice(const DeviceArgs& args);
 
+// Its name with the SIMD target that runs, whatever name it was opened by: "cpu:avx2".
+std::string DeviceName(const Device& device);
+
 // A positional argument list of problem texts or files, for core::ProblemsFromArguments.
 void AddProblemArguments(CLI::App& command, std::vector<std::string>& arguments, bool required);
 

@@ -8,6 +8,10 @@
 #include <cstdio>
 #include <utility>
 
+#include "src/core/env.h"
+#include "src/core/printable.h"
+#include "src/core/problem_text.h"
+
 namespace kvilt::cli {
 namespace {
 
@@ -33,7 +37,12 @@ std::string Pad(std::string_view text, std::size_t width, bool left) {
 
 int Fail(std::string_view message, int exit_code) {
   std::fflush(stdout);
-  fmt::print(stderr, "kvilt: {}\n", message);
+  // Messages quote files and arguments; those of the option parser have lines of their own.
+  std::string text;
+  for (const std::string_view line : core::SplitText(message, '\n')) {
+    text += (text.empty() ? "" : "\n") + core::Printable(line, line.size());
+  }
+  fmt::print(stderr, "kvilt: {}\n", text);
   return exit_code;
 }
 
@@ -89,12 +98,23 @@ std::string HumanError(double value) {
 bool StdoutIsTerminal() { return isatty(STDOUT_FILENO) == 1; }
 bool StderrIsTerminal() { return isatty(STDERR_FILENO) == 1; }
 
+bool TakesEscapes(const std::optional<std::string>& term) { return term != "dumb"; }
+
+bool WantsStyle(const std::optional<std::string>& no_color,
+                const std::optional<std::string>& term) {
+  return no_color.value_or("").empty() && TakesEscapes(term);
+}
+
 std::string Bold(std::string_view text) {
-  return StdoutIsTerminal() ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
+  const bool styled = StdoutIsTerminal() && WantsStyle(core::ReadEnv(core::EnvVariable::kNoColor),
+                                                       core::ReadEnv(core::EnvVariable::kTerm));
+  return styled ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
 }
 
 Progress::Progress(std::string label, std::int64_t total)
-    : label_(std::move(label)), total_(total), active_(StderrIsTerminal()) {}
+    : label_(std::move(label)),
+      total_(total),
+      active_(StderrIsTerminal() && TakesEscapes(core::ReadEnv(core::EnvVariable::kTerm))) {}
 
 Progress::~Progress() { Clear(); }
 

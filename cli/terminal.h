@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +17,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;  // The work was understood and failed.
 inline constexpr int kExitUsage = 2;   // The command line or a problem text is wrong.
 
-// Prints "kvilt: <message>" to stderr and returns `exit_code`.
+// Prints "kvilt: <message>" to stderr, control bytes made visible, and returns `exit_code`.
 int Fail(std::string_view message, int exit_code = kExitFailed);
 // The same for a library error: kExitUsage for kInvalidArgument, else kExitFailed.
 int Fail(const Status& status);
@@ -35,7 +36,11 @@ std::string HumanError(double value);
 // Whether a person watches the stream.
 bool StdoutIsTerminal();
 bool StderrIsTerminal();
-// `text` in bold when stdout is a terminal, else as it is.
+// By the values of TERM and NO_COLOR: whether a terminal follows escape sequences, and whether the
+// person wants text with style.
+bool TakesEscapes(const std::optional<std::string>& term);
+bool WantsStyle(const std::optional<std::string>& no_color, const std::optional<std::string>& term);
+// `text` in bold when stdout is a terminal where style is wanted, else as it is.
 std::string Bold(std::string_view text);
 
 // One line on stderr that rewrites itself, at most ten times a second, and only on a terminal; gone

@@ -11,6 +11,22 @@
 namespace kvilt::cli {
 namespace {
 
+TEST(Terminal, NoColorAndDumbTerminalsGetPlainText) {
+  EXPECT_TRUE(WantsStyle(std::nullopt, "xterm"));
+  EXPECT_TRUE(WantsStyle("", std::nullopt));
+  EXPECT_FALSE(WantsStyle("1", "xterm"));
+  EXPECT_FALSE(WantsStyle(std::nullopt, "dumb"));
+  EXPECT_TRUE(TakesEscapes("xterm"));
+  EXPECT_FALSE(TakesEscapes("dumb"));
+}
+
+TEST(Terminal, MessagesCannotDriveIt) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Fail("no file '\x1b[2J'\nexpected another", 2), 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "kvilt: no file '\\x1B[2J'\nexpected another\n");
+}
+
 TEST(Human, BytesInDecimalUnits) {
   EXPECT_EQ(HumanBytes(0), "0 B");
   EXPECT_EQ(HumanBytes(999), "999 B");

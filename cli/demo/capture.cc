@@ -113,10 +113,10 @@ std::string CaptureFolder(const std::string& wanted) {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
   const fs::path installed = self.parent_path().parent_path() / "share" / "kvilt" / "data";
-  for (const fs::path& folder : {fs::path("data"), installed}) {
+  for (const fs::path& folder : {installed, fs::path(KVILT_SOURCE_DATA)}) {
     if (fs::is_directory(folder, error)) return folder.string();
   }
-  return KVILT_SOURCE_DATA;
+  return "data";
 }
 
 }  // namespace kvilt::cli::demo

@@ -45,8 +45,8 @@ struct Capture {
 // kInvalidArgument when a file is no capture; the message says what was expected.
 Result<std::vector<Capture>> LoadCaptures(const std::string& folder);
 
-// `wanted` when not empty, else the first of ./data, the installed data and the source tree's that
-// exists (the last of these when none does).
+// `wanted` when not empty, else the command's own data: the installed folder, or the source tree's.
+// Only where neither exists ./data, which may be anybody's.
 std::string CaptureFolder(const std::string& wanted);
 
 }  // namespace kvilt::cli::demo

@@ -1,7 +1,9 @@
 // The demo's numbers on the real capture.
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
 #include "cli/demo/needle.h"
@@ -29,6 +31,18 @@ class Demo : public testing::Test {
   static std::vector<Capture>* captures_;
 };
 std::vector<Capture>* Demo::captures_ = nullptr;
+
+TEST(CaptureFolder, IsTheCommandsOwnWhateverLiesInDataHere) {
+  std::string here = testing::TempDir() + "/kvilt_demo_XXXXXX";
+  ASSERT_NE(::mkdtemp(here.data()), nullptr);
+  std::filesystem::create_directory(here + "/data");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(here);
+  EXPECT_EQ(CaptureFolder(""), KVILT_SOURCE_DATA);
+  EXPECT_EQ(CaptureFolder("data"), "data");
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(here);
+}
 
 TEST_F(Demo, FormatsCostAndErrAsTheyShould) {
   const auto results = RunFormats(OpenCpu(), captures(), QuickEffort(), Silent);

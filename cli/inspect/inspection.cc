@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "cli/inspect/declarations.h"
 #include "cli/inspect/side_view.h"
 #include "src/core/check.h"
 
@@ -55,6 +58,13 @@ SideInspection InspectSide(std::string name, const CacheSide& side, const CacheR
   return result;
 }
 
+// Requests of the queries in the file; -1 when it has none.
+std::int64_t QueryBatch(const core::TensorFile& file) {
+  const Result<IndexArray> indptr = file.FindIndex("q_indptr");
+  if (indptr.ok() && indptr->defined()) return std::max<std::int64_t>(indptr->size - 1, 0);
+  return file.Find("q").defined() ? 1 : -1;
+}
+
 }  // namespace
 
 Result<Inspection> Inspect(const core::TensorFile& file) {
@@ -72,9 +82,11 @@ Result<Inspection> Inspect(const core::TensorFile& file) {
   cache.paged = segment->paged() != nullptr;
   cache.owners = segment->owners;
   cache.rows = RowsOf(*segment);
+  AddDeclarationProblems("k", segment->k(), inspection.problems);
+  AddDeclarationProblems("v", segment->v(), inspection.problems);
+  AddOwnerProblems(cache.owners, QueryBatch(file),
+                   static_cast<std::int64_t>(cache.rows.lengths.size()), inspection.problems);
   if (!SideReadable(segment->k()) || !SideReadable(segment->v())) {
-    inspection.problems.emplace_back(
-        "interleaved4 scales need a page size and head_dim / 16 that are multiples of 4");
     inspection.cache = std::move(cache);
     return inspection;
   }

@@ -32,7 +32,8 @@ struct Inspection {
   std::vector<core::NamedTensor> tensors;  // All of the file; borrowed from it.
   core::Metadata metadata;
   std::optional<CacheInspection> cache;  // Empty: other files, results of `kvilt run` too.
-  // What cannot be right: page tables, NaN, a scale order that contradicts the declared one.
+  // What cannot be right: declarations that planning would refuse, page tables, NaN, a scale order
+  // that contradicts the declared one.
   std::vector<std::string> problems;
 };
 

@@ -6,6 +6,7 @@
 #include "cli/inspect/inspection.h"
 #include "cli/inspect/side_view.h"
 #include "cli/terminal.h"
+#include "src/core/printable.h"
 
 namespace kvilt::cli {
 namespace {
@@ -154,7 +155,8 @@ std::string OthersText(const Inspection& inspection) {
   bool any = false;
   for (const auto& [name, view] : inspection.tensors) {
     if (inspection.cache && IsCacheTensor(name)) continue;
-    table.Add({name, std::string(core::SafetensorsName(view.dtype)), List(view.shape, view.rank)});
+    table.Add({core::Printable(name), std::string(core::SafetensorsName(view.dtype)),
+               List(view.shape, view.rank)});
     any = true;
   }
   std::string text;
@@ -163,9 +165,9 @@ std::string OthersText(const Inspection& inspection) {
   std::string keys;
   for (const auto& [key, value] : inspection.metadata) {
     if (key.starts_with("kvilt.k.") || key.starts_with("kvilt.v.")) continue;
-    std::string line = value.substr(0, 90);
+    std::string line = value;
     std::replace(line.begin(), line.end(), '\n', ' ');
-    keys += fmt::format("  {} = {}{}\n", key, line, value.size() > 90 ? "..." : "");
+    keys += fmt::format("  {} = {}\n", core::Printable(key), core::Printable(line, 90));
   }
   if (!keys.empty()) text += "\n" + Bold("Metadata") + "\n" + keys;
   return text;
@@ -174,7 +176,7 @@ std::string OthersText(const Inspection& inspection) {
 }  // namespace
 
 std::string ToText(const Inspection& inspection) {
-  std::string text = Bold(inspection.path) + "\n";
+  std::string text = Bold(core::Printable(inspection.path, inspection.path.size())) + "\n";
   if (inspection.cache) {
     const CacheInspection& cache = *inspection.cache;
     text += CacheText(cache);
@@ -188,7 +190,9 @@ std::string ToText(const Inspection& inspection) {
   text += OthersText(inspection);
   if (!inspection.cache) return text;
   text += "\n" + Bold(inspection.problems.empty() ? "No problems found." : "Problems") + "\n";
-  for (const std::string& problem : inspection.problems) text += "  " + problem + "\n";
+  for (const std::string& problem : inspection.problems) {
+    text += "  " + core::Printable(problem, problem.size()) + "\n";
+  }
   return text;
 }
 

@@ -47,11 +47,12 @@ std::string ToText(const RunArgs& args, const RunResult& result) {
   table.Add({"write", HumanTime(times.write_us)});
   text += "\n" + Bold("Where the time went") + "\n" + table.Render();
   if (const auto& check = result.check) {
+    const std::string problem = check->Problem();
     text += fmt::format(
         "\nAgainst float64 on {} rows of {} heads: error {} (allowed {}), lse {} of what is "
         "allowed: {}\n",
         check->rows, check->q_heads, HumanNumber(check->rel_l2), HumanNumber(check->rel_l2_limit),
-        HumanNumber(check->lse_excess), check->passed() ? "good" : "TOO LARGE");
+        HumanNumber(check->lse_excess), problem.empty() ? "good" : "NOT GOOD: " + problem);
   }
   text += fmt::format("\nWrote {}: out {}", args.out, ShapeText(result.out));
   if (result.lse.defined()) text += fmt::format(", lse {}", ShapeText(result.lse));
@@ -75,9 +76,14 @@ std::string ToJson(const RunArgs& args, const RunResult& result) {
   if (result.stored)
     json["health"] = {{"k", HealthJson(result.k_health)}, {"v", HealthJson(result.v_health)}};
   if (const auto& check = result.check) {
-    json["check"] = {{"rel_l2", check->rel_l2},         {"rel_l2_limit", check->rel_l2_limit},
-                     {"lse_excess", check->lse_excess}, {"rows", check->rows},
-                     {"q_heads", check->q_heads},       {"passed", check->passed()}};
+    json["check"] = {{"rel_l2", check->rel_l2},
+                     {"rel_l2_limit", check->rel_l2_limit},
+                     {"lse_excess", check->lse_excess},
+                     {"rows", check->rows},
+                     {"q_heads", check->q_heads},
+                     {"out_not_finite", check->out_not_finite},
+                     {"lse_not_finite", check->lse_not_finite},
+                     {"passed", check->passed()}};
   }
   return json.dump(2);
 }

@@ -6,140 +6,115 @@
 #include <charconv>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "src/core/check.h"
 
 namespace kvilt::cli::run {
 namespace {
 
+constexpr std::int64_t kMostPageSize = std::int64_t{1} << 40;
 constexpr const char* kCacheDTypes = "f32, bf16, f16, e4m3, e5m2, nvfp4";
 
-// An option that is remembered as given, so that it can be refused where it would do nothing.
-template <class T>
-CLI::Option* AddStore(CLI::App& command, RunArgs& args, const std::string& name, T& value,
-                      const std::string& help) {
-  return command.add_option(name, value, help)
-      ->group("Storing K and V")
-      ->each([&args, name](const std::string&) { args.store.given.push_back(name); });
-}
+// Adds the options of one group of the help.
+class Group {
+ public:
+  Group(CLI::App& command, std::string name) : command_(command), name_(std::move(name)) {}
+
+  template <class T>
+  CLI::Option* Add(const std::string& name, T& value, const std::string& type,
+                   const std::string& help) {
+    return InGroup(command_.add_option(name, value, help)->type_name(type));
+  }
+  // The value is one of a few names.
+  template <class T>
+  CLI::Option* AddName(const std::string& name, T& value, std::vector<std::string> names,
+                       const std::string& help) {
+    return Add(name, value, "NAME", help)->check(CLI::IsMember(std::move(names)));
+  }
+  CLI::Option* AddFlag(const std::string& name, bool& value, const std::string& help) {
+    return InGroup(command_.add_flag(name, value, help));
+  }
+
+ private:
+  CLI::Option* InGroup(CLI::Option* option) {
+    return name_.empty() ? option : option->group(name_);
+  }
+
+  CLI::App& command_;
+  std::string name_;  // Empty: the command's own options.
+};
 
 void AddStoreOptions(CLI::App& command, RunArgs& args) {
+  Group group(command, "Storing K and V");
   StoreArgs& store = args.store;
-  AddStore(command, args, "--kv-dtype", store.kv_dtype,
-           fmt::format("Store K and V in this dtype first: {}", kCacheDTypes))
-      ->type_name("DTYPE");
-  AddStore(command, args, "--k-dtype", store.k_dtype, "K alone")->type_name("DTYPE");
-  AddStore(command, args, "--v-dtype", store.v_dtype, "V alone")->type_name("DTYPE");
-  AddStore(command, args, "--page-size", store.page_size, "Tokens a page; 0 = ragged")
-      ->type_name("N")
-      ->check(CLI::NonNegativeNumber)
+  // What is given is remembered, so that it can be refused where it would do nothing.
+  const auto remember = [&args](CLI::Option* option) {
+    return option->each([&args, name = option->get_name()](const std::string&) {
+      args.store.given.push_back(name);
+    });
+  };
+  remember(group.Add("--kv-dtype", store.kv_dtype, "DTYPE",
+                     fmt::format("Store K and V in this dtype first: {}", kCacheDTypes)));
+  remember(group.Add("--k-dtype", store.k_dtype, "DTYPE", "K alone"));
+  remember(group.Add("--v-dtype", store.v_dtype, "DTYPE", "V alone"));
+  remember(group.Add("--page-size", store.page_size, "N", "Tokens a page; 0 = ragged"))
+      ->check(CLI::Range(std::int64_t{0}, kMostPageSize))
       ->capture_default_str();
-  AddStore(command, args, "--layout", store.layout, "NHD or HND")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"NHD", "HND"}))
+  remember(group.AddName("--layout", store.layout, {"NHD", "HND"}, "NHD or HND"))
       ->capture_default_str();
-  AddStore(command, args, "--scale-layout", store.scale_layout,
-           "Of V in nvfp4: linear or interleaved4")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"linear", "interleaved4"}))
+  remember(group.AddName("--scale-layout", store.scale_layout, {"linear", "interleaved4"},
+                         "Of V in nvfp4: linear or interleaved4"))
       ->capture_default_str();
-  AddStore(command, args, "--global", store.global,
-           "Decode multiplier of quantized sides: auto (from the largest magnitude), heads (the "
-           "same, one "
-           "per KV head), or a number")
-      ->type_name("WORD|X")
+  remember(group.Add("--global", store.global, "WORD|X",
+                     "Decode multiplier of quantized sides: auto (from the largest magnitude), "
+                     "heads (the same, one per KV head), or a number"))
       ->capture_default_str();
-  command
-      .add_flag("--four-over-six", store.four_over_six,
-                "NVFP4: also try amax / 4 per block, keep the better")
-      ->group("Storing K and V")
-      ->each([&args](const std::string&) { args.store.given.emplace_back("--four-over-six"); });
-  command
-      .add_option("--save-cache", store.save_cache,
-                  "Also write the stored cache to this file (one --cache or --k/--v)")
-      ->type_name("FILE")
-      ->group("Storing K and V");
+  remember(group.AddFlag("--four-over-six", store.four_over_six,
+                         "NVFP4: also try amax / 4 per block, keep the better"));
+  group.Add("--save-cache", store.save_cache, "FILE",
+            "Also write the stored cache to this file (one --cache or --k/--v)");
 }
 
 void AddRequestOptions(CLI::App& command, RequestArgs& args) {
-  const std::string group = "Attention (each replaces what the file of --q says)";
-  command
-      .add_option("--mask", args.mask,
-                  "none, causal, custom, tree (the last two: tensor mask_bits)")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"none", "causal", "custom", "tree"}))
-      ->group(group);
-  command.add_option("--window-left", args.window_left, "Keys before the row's position; -1 = all")
-      ->type_name("N")
-      ->group(group);
-  command.add_option("--window-right", args.window_right, "Keys after it; -1 = all")
-      ->type_name("N")
-      ->group(group);
-  command.add_option("--sm-scale", args.sm_scale, "Softmax scale; default 1 / sqrt(head_dim)")
-      ->type_name("X")
-      ->group(group);
-  command.add_option("--q-scale", args.q_scale, "Decode multiplier of Q")
-      ->type_name("X")
-      ->group(group);
-  command.add_option("--soft-cap", args.soft_cap, "c of c tanh(x / c); 0 = off")
-      ->type_name("X")
-      ->group(group);
-  command.add_flag("--bias-before-cap", args.bias_before_cap, "ALiBi before the soft cap")
-      ->group(group);
-  command
-      .add_option("--rope-theta", args.rope_theta, "Rotate Q and K in the kernel, with this base")
-      ->type_name("X")
-      ->group(group);
-  command.add_option("--rope-pairing", args.rope_pairing, "half or interleaved")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"half", "interleaved"}))
-      ->group(group);
-  command.add_option("--rope-frequency", args.rope_frequency, "rotary or proportional")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"rotary", "proportional"}))
-      ->group(group);
-  command.add_option("--rope-dim", args.rope_dim, "Elements that rotate; 0 = all")
-      ->type_name("N")
-      ->group(group);
-  command.add_option("--rope-scale", args.rope_scale, "Divides the angles")
-      ->type_name("X")
-      ->group(group);
-  command.add_flag("--no-rope", args.no_rope, "Do not rotate, whatever the file says")
-      ->group(group);
-  command.add_option("--lse-base", args.lse_base, "natural or two")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"natural", "two"}))
-      ->group(group);
+  Group group(command, "Attention (each replaces what the file of --q says)");
+  group.AddName("--mask", args.mask, {"none", "causal", "custom", "tree"},
+                "none, causal, custom, tree (the last two: tensor mask_bits)");
+  group.Add("--window-left", args.window_left, "N", "Keys before the row's position; -1 = all");
+  group.Add("--window-right", args.window_right, "N", "Keys after it; -1 = all");
+  group.Add("--sm-scale", args.sm_scale, "X", "Softmax scale; default 1 / sqrt(head_dim)");
+  group.Add("--q-scale", args.q_scale, "X", "Decode multiplier of Q");
+  group.Add("--soft-cap", args.soft_cap, "X", "c of c tanh(x / c); 0 = off");
+  group.AddFlag("--bias-before-cap", args.bias_before_cap, "ALiBi before the soft cap");
+  group.Add("--rope-theta", args.rope_theta, "X", "Rotate Q and K in the kernel, with this base");
+  group.AddName("--rope-pairing", args.rope_pairing, {"half", "interleaved"},
+                "half or interleaved");
+  group.AddName("--rope-frequency", args.rope_frequency, {"rotary", "proportional"},
+                "rotary or proportional");
+  group.Add("--rope-dim", args.rope_dim, "N", "Elements that rotate; 0 = all");
+  group.Add("--rope-scale", args.rope_scale, "X", "Divides the angles");
+  group.AddFlag("--no-rope", args.no_rope, "Do not rotate, whatever the file says");
+  group.AddName("--lse-base", args.lse_base, {"natural", "two"}, "natural or two");
 }
 
 void AddPlanOptions(CLI::App& command, PlanArgs& args) {
-  const std::string group = "Plan";
-  command
-      .add_option("--split", args.split,
-                  "auto, off, or N: a split every N keys, same bits in any batch")
-      ->type_name("WORD|N")
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--accuracy", args.accuracy, "normal, near_exact, f32")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"normal", "near_exact", "f32"}))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--workspace-limit", args.workspace_limit_bytes,
-                  "Bytes for partials; -1 = no limit")
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--path", args.path, "This path or a refusal, such as cpu/f32")
-      ->type_name("NAME")
-      ->group(group);
-  command
-      .add_flag("--no-cascade", args.no_cascade, "Do not read shared segments once for all owners")
-      ->group(group);
-  command
-      .add_flag("--no-check-pages", args.no_check_pages, "Do not validate page ids at plan time")
-      ->group(group);
+  Group group(command, "Plan");
+  group
+      .Add("--split", args.split, "WORD|N",
+           "auto, off, or N: a split every N keys, same bits in any batch")
+      ->capture_default_str();
+  group
+      .AddName("--accuracy", args.accuracy, {"normal", "near_exact", "f32"},
+               "normal, near_exact, f32")
+      ->capture_default_str();
+  group
+      .Add("--workspace-limit", args.workspace_limit_bytes, "N",
+           "Bytes for partials; -1 = no limit")
+      ->capture_default_str();
+  group.Add("--path", args.path, "NAME", "This path or a refusal, such as cpu/f32");
+  group.AddFlag("--no-cascade", args.no_cascade, "Do not read shared segments once for all owners");
+  group.AddFlag("--no-check-pages", args.no_check_pages, "Do not validate page ids at plan time");
 }
 
 MaskMode MaskOf(std::string_view name) {
@@ -182,32 +157,25 @@ Status ApplyRope(const RequestArgs& args, AttentionRequest& request) {
 }  // namespace
 
 void AddRunOptions(CLI::App& command, RunArgs& args) {
-  command
-      .add_option("--q", args.q, "Queries: a file with the tensor q (default: the first --cache)")
-      ->type_name("FILE");
-  command
-      .add_option("--cache", args.caches,
-                  "A cache; several are the segments of the requests, in order")
-      ->type_name("FILE")
+  Group group(command, "");
+  group.Add("--q", args.q, "FILE",
+            "Queries: a file with the tensor q (default: the first --cache)");
+  group
+      .Add("--cache", args.caches, "FILE",
+           "A cache; several are the segments of the requests, in order")
       ->allow_extra_args(false);
-  command
-      .add_option("--k", args.k,
-                  "Instead of --cache: keys [tokens, kv_heads, head_dim] in f32, bf16 or f16")
-      ->type_name("FILE[:TENSOR]");
-  command.add_option("--v", args.v, "Values, likewise")->type_name("FILE[:TENSOR]");
-  command.add_option("--out", args.out, "Where the tensors out and lse go")
-      ->type_name("FILE")
-      ->required();
-  command
-      .add_option("--out-dtype", args.out_dtype, "f32, bf16 or f16; default: that of q, or bf16")
-      ->type_name("DTYPE")
+  group.Add("--k", args.k, "FILE[:TENSOR]",
+            "Instead of --cache: keys [tokens, kv_heads, head_dim] in f32, bf16 or f16");
+  group.Add("--v", args.v, "FILE[:TENSOR]", "Values, likewise");
+  group.Add("--out", args.out, "FILE", "Where the tensors out and lse go")->required();
+  group
+      .Add("--out-dtype", args.out_dtype, "DTYPE", "f32, bf16 or f16; default: that of q, or bf16")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
-  command.add_flag("--no-lse", args.no_lse, "Do not compute lse");
-  command.add_option("--repeat", args.repeat, "Run so often and give the median time")
-      ->type_name("N")
+  group.AddFlag("--no-lse", args.no_lse, "Do not compute lse");
+  group.Add("--repeat", args.repeat, "N", "Run so often and give the median time")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  command.add_flag("--check", args.check, "Compare with the float64 oracle on a sample of rows");
+  group.AddFlag("--check", args.check, "Compare with the float64 oracle on a sample of rows");
   AddDeviceOptions(command, args.device);
   AddJsonOption(command, args.json);
   AddStoreOptions(command, args);

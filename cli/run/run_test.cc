@@ -283,9 +283,56 @@ TEST_F(RunTest, ErrorsNameTheOptionAndWhatIsExpected) {
               a.v = kCapture;
             }),
             "--k: no tensor 'z' in " + kCapture + "; name one as FILE:TENSOR");
+  EXPECT_NE(error([](RunArgs& a) {
+              a.store.kv_dtype = "bf16";
+              a.store.page_size = std::int64_t{1} << 38;
+            }).find("to spare"),
+            std::string::npos);
   EXPECT_NE(error([](RunArgs& a) { a.plan.path = "cpu/none"; }), "");
   EXPECT_NE(error([](RunArgs& a) { a.out = "/no/such/folder/out"; }), "");
   EXPECT_FALSE(std::filesystem::exists(Path("out")));
+}
+
+TEST_F(RunTest, OutputsReplaceNoInputNorEachOther) {
+  const std::string copy = Path("copy");
+  std::filesystem::copy_file(kCapture, copy);
+  std::filesystem::create_hard_link(copy, Path("hard"));
+  std::filesystem::create_symlink("copy", Path("link"));
+  const auto error = [&](auto change) {
+    RunArgs args = CaptureArgs();
+    args.caches = {copy};
+    change(args);
+    return Error(args);
+  };
+  for (const char* out : {"copy", "hard", "link"}) {
+    EXPECT_EQ(error([&](RunArgs& a) { a.out = Path(out); }),
+              "--out: '" + Path(out) + "' would replace the file of --cache, expected another");
+  }
+  EXPECT_NE(error([&](RunArgs& a) {
+              a.caches.clear();
+              a.q = a.v = kCapture;
+              a.k = copy + ":k.data";
+              a.out = copy;
+            }).find("would replace the file of --k"),
+            std::string::npos);
+  EXPECT_NE(error([&](RunArgs& a) {
+              a.store.kv_dtype = "e4m3";
+              a.store.save_cache = copy;
+            }).find("--save-cache: '" + copy + "' would replace the file of --cache"),
+            std::string::npos);
+  EXPECT_NE(error([&](RunArgs& a) {
+              a.store.kv_dtype = "e4m3";
+              a.store.save_cache = a.out;
+            }).find("would replace the file of --out"),
+            std::string::npos);
+  EXPECT_EQ(std::filesystem::file_size(copy), std::filesystem::file_size(kCapture));
+}
+
+TEST_F(RunTest, AnOutputThatCannotBeWrittenIsFoundBeforeTheWork) {
+  RunArgs args = CaptureArgs();
+  args.caches = {"/no/such/cache"};
+  args.out = Path("no/such/folder/out");
+  EXPECT_NE(Error(args).find("no such folder"), std::string::npos) << Error(args);
 }
 
 TEST_F(RunTest, JsonHasTimesPlanHealthAndCheck) {

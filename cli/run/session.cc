@@ -8,6 +8,7 @@
 #include "cli/bench_measure.h"
 #include "kvilt/version.h"
 #include "src/core/check.h"
+#include "src/core/file.h"
 
 namespace kvilt::cli::run {
 namespace {
@@ -27,6 +28,13 @@ Status Behind(const std::string& path, const Status& status) {
 
 // Whether the file is there: a colon may be part of its name.
 bool Exists(const std::string& path) { return core::MappedFile::Open(path).ok(); }
+
+// FILE[:TENSOR] in two.
+std::pair<std::string, std::string> SplitSpec(const std::string& spec) {
+  const std::size_t colon = spec.rfind(':');
+  if (colon == std::string::npos || Exists(spec)) return {spec, ""};
+  return {spec.substr(0, colon), spec.substr(colon + 1)};
+}
 
 std::int64_t HeadDim(const CacheSide& side) {
   return side.data.shape[side.data.rank - 1] * (side.data.dtype == DType::kNVFP4 ? 2 : 1);
@@ -57,6 +65,30 @@ Status Session::CheckSources() const {
   if (!store.save_cache.empty() && !converts) {
     return Status::Invalid("--save-cache",
                            "would copy the --cache file: give --kv-dtype, --k-dtype or --v-dtype");
+  }
+  return Status::Ok();
+}
+
+Status Session::CheckOutputs() const {
+  const std::pair<const char*, std::string> outputs[] = {{"--out", args_.out},
+                                                         {"--save-cache", args_.store.save_cache}};
+  std::vector<std::pair<const char*, std::string>> taken;
+  if (!args_.q.empty()) taken.emplace_back("--q", args_.q);
+  for (const std::string& path : args_.caches) taken.emplace_back("--cache", path);
+  if (!args_.k.empty()) taken.emplace_back("--k", SplitSpec(args_.k).first);
+  if (!args_.v.empty()) taken.emplace_back("--v", SplitSpec(args_.v).first);
+  for (const auto& [option, path] : outputs) {
+    if (path.empty()) continue;
+    for (const auto& [other, file] : taken) {
+      if (!core::SameFile(path, file)) continue;
+      return Status::Invalid(option, fmt::format("'{}' would replace the file of {}, expected "
+                                                 "another",
+                                                 path, other));
+    }
+    if (const Status status = core::CheckWritable(path); !status.ok()) {
+      return Behind(option, status);
+    }
+    taken.emplace_back(option, path);
   }
   return Status::Ok();
 }
@@ -124,12 +156,7 @@ Status Session::LoadCaches(const Device& device) {
 
 Result<TensorView> Session::LoadTensor(const char* option, const std::string& spec,
                                        const char* fallback) {
-  std::string path = spec;
-  std::string name;
-  if (const std::size_t colon = spec.rfind(':'); colon != std::string::npos && !Exists(spec)) {
-    path = spec.substr(0, colon);
-    name = spec.substr(colon + 1);
-  }
+  auto [path, name] = SplitSpec(spec);
   Result<core::TensorFile> file = core::TensorFile::Load(path);
   if (!file.ok()) return file.status();
   files_.push_back(std::move(file).value());
@@ -246,6 +273,7 @@ Status Session::Write() {
 
 Result<RunResult> Session::Execute(const Device& device) {
   KVILT_RETURN_IF_ERROR(CheckSources());
+  KVILT_RETURN_IF_ERROR(CheckOutputs());
   auto start = Clock::now();
   KVILT_RETURN_IF_ERROR(LoadQueries());
   result_.times.load_us = MicrosSince(start);

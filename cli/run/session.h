@@ -48,6 +48,8 @@ class Session {
 
  private:
   Status CheckSources() const;
+  // That the outputs can be written, and replace none of the inputs nor each other.
+  Status CheckOutputs() const;
   Status LoadQueries();
   Status LoadCaches(const Device& device);
   Status LoadDense(const Device& device);

@@ -11,6 +11,7 @@
 #include "cli/inspect/side_view.h"
 #include "cli/kv_global.h"
 #include "src/core/check.h"
+#include "src/core/host.h"
 
 namespace kvilt::cli::run {
 namespace {
@@ -57,6 +58,12 @@ Result<core::AlignedMemory> Allocate(std::initializer_list<std::int64_t> shape, 
     if (__builtin_mul_overflow(bytes, extent, &bytes)) {
       return Status::Exhausted("--page-size", "the cache would need more than 2^63 bytes");
     }
+  }
+  // The system may promise memory that it does not have, and end the process that uses it.
+  const std::int64_t available = core::AvailableMemoryBytes();
+  if (available > 0 && bytes > available) {
+    return Status::Exhausted(
+        "cache", fmt::format("{} bytes of memory, this machine has {} to spare", bytes, available));
   }
   core::AlignedMemory memory(static_cast<std::size_t>(bytes));
   if (memory.data() == nullptr)

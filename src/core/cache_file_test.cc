@@ -131,45 +131,45 @@ TEST_F(CacheFileTest, RaggedRoundTrip) {
 }
 
 TEST_F(CacheFileTest, ErrorsNameTheKeyWhatWasFoundAndWhatIsAccepted) {
+  struct Case {
+    const char* key;
+    const char* text;  // Empty: the key is left out.
+    const char* error;
+  };
+  const Case cases[] = {
+      {"kvilt.version", "2", "metadata.kvilt.version: '2', expected 1"},
+      {"kvilt.version", "",
+       "metadata.kvilt.version: missing, expected 1: not a file of this schema (docs/formats.md)"},
+      {"kvilt.cache", "dense", "metadata.kvilt.cache: 'dense', accepted: paged, ragged"},
+      {"kvilt.k.dtype", "bf16",
+       "k.data.dtype: U8 in the file, but metadata.kvilt.k.dtype says bf16"},
+      {"kvilt.k.dtype", "int4",
+       "metadata.kvilt.k.dtype: 'int4', accepted: f32, bf16, f16, e4m3, e5m2, nvfp4"},
+      {"kvilt.k.dtype", "e4m3", "k.scales: present, but dtype e4m3 has no scales"},
+      {"kvilt.k.layout", "", "metadata.kvilt.k.layout: missing, accepted: NHD, HND"},
+      {"kvilt.k.layout", "NHD",
+       "v.data.shape: [3, 4, 2, 64] as NHD means 3 pages x 4 tokens x 2 heads, but k.data [3, 2, "
+       "4, 32] as NHD means 3 x 2 x 4"},
+      {"kvilt.page_size", "16",
+       "metadata.kvilt.page_size: 16, but k.data [3, 2, 4, 32] as HND has pages of 4: page size or "
+       "layout is wrong"},
+      {"kvilt.page_size", "4.0", "metadata.kvilt.page_size: '4.0', expected a whole number"},
+      {"kvilt.k.scale_layout", "swizzled",
+       "metadata.kvilt.k.scale_layout: 'swizzled', accepted: linear, interleaved4"},
+      {"kvilt.v.scale_layout", "linear",
+       "metadata.kvilt.v.scale_layout: given for a side without scales"},
+      {"kvilt.k.global", "nan", "metadata.kvilt.k.global: 'nan', expected a finite number"},
+      {"kvilt.v.global", "1", "metadata.kvilt.v.global: given beside the tensor v.global"},
+      {"kvilt.k.scale_layuot", "linear",
+       "metadata.kvilt.k.scale_layuot: unknown key; docs/formats.md lists those of the schema"},
+      {"kvilt.owners", "0,x", "metadata.kvilt.owners: '0,x', expected request numbers as in 0,2,5"},
+      {"kvilt.cache", "ragged", "k.data.shape: [3, 2, 4, 32], expected rank 3 for a ragged cache"},
+      {"note", "anything", ""},
+  };
   const Segment paged = Paged();
-  EXPECT_EQ(ErrorWith(paged, "kvilt.version", "2"), "metadata.kvilt.version: '2', expected 1");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.version", "").substr(0, 32),
-            "metadata.kvilt.version: missing,");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.cache", "dense"),
-            "metadata.kvilt.cache: 'dense', accepted: paged, ragged");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.k.dtype", "bf16"),
-            "k.data.dtype: U8 in the file, but metadata.kvilt.k.dtype says bf16");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.k.dtype", "int4"),
-            "metadata.kvilt.k.dtype: 'int4', accepted: f32, bf16, f16, e4m3, e5m2, nvfp4");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.k.dtype", "e4m3"),
-            "k.scales: present, but dtype e4m3 has no scales");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.k.layout", ""),
-            "metadata.kvilt.k.layout: missing, accepted: NHD, HND");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.k.layout", "NHD"),
-            "v.data.shape: [3, 4, 2, 64] as NHD means 3 pages x 4 tokens x 2 heads, but k.data "
-            "[3, 2, 4, 32] as NHD means 3 x 2 x 4");
-  EXPECT_EQ(
-      ErrorWith(paged, "kvilt.page_size", "16"),
-      "metadata.kvilt.page_size: 16, but k.data [3, 2, 4, 32] as HND has pages of 4: page size or "
-      "layout is wrong");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.page_size", "4.0"),
-            "metadata.kvilt.page_size: '4.0', expected a whole number");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.k.scale_layout", "swizzled"),
-            "metadata.kvilt.k.scale_layout: 'swizzled', accepted: linear, interleaved4");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.v.scale_layout", "linear"),
-            "metadata.kvilt.v.scale_layout: given for a side without scales");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.k.global", "nan"),
-            "metadata.kvilt.k.global: 'nan', expected a finite number");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.v.global", "1"),
-            "metadata.kvilt.v.global: given beside the tensor v.global");
-  EXPECT_EQ(
-      ErrorWith(paged, "kvilt.k.scale_layuot", "linear"),
-      "metadata.kvilt.k.scale_layuot: unknown key; docs/formats.md lists those of the schema");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.owners", "0,x"),
-            "metadata.kvilt.owners: '0,x', expected request numbers as in 0,2,5");
-  EXPECT_EQ(ErrorWith(paged, "kvilt.cache", "ragged"),
-            "k.data.shape: [3, 2, 4, 32], expected rank 3 for a ragged cache");
-  EXPECT_EQ(ErrorWith(paged, "note", "anything"), "");
+  for (const Case& one : cases) {
+    EXPECT_EQ(ErrorWith(paged, one.key, one.text), one.error) << one.key << " = " << one.text;
+  }
 }
 
 TEST_F(CacheFileTest, ErrorsNameTheTensor) {
@@ -237,17 +237,42 @@ TEST_F(CacheFileTest, QueryErrors) {
     return query.ok() ? std::string() : query.status().message();
   };
   EXPECT_EQ(error({}, {}), "q: no such tensor in the file");
-  EXPECT_EQ(error({q}, {{"kvilt.mask", "bidirectional"}}),
-            "metadata.kvilt.mask: 'bidirectional', accepted: none, causal, custom, tree");
-  EXPECT_EQ(error({q}, {{"kvilt.rope.scale", "2"}}),
-            "metadata.kvilt.rope.scale: given without kvilt.rope.theta");
-  EXPECT_EQ(error({q}, {{"kvilt.alibi_origin", "row_index"}}),
-            "metadata.kvilt.alibi_origin: given without the tensor alibi_slopes");
   EXPECT_EQ(error({q, {"q_positions", q.second}}, {}),
             "q_positions.dtype: BF16, expected I32 or I64");
-  EXPECT_EQ(error({q}, {{"kvilt.q.dtype", "e4m3"}}),
-            "q.dtype: BF16 in the file, but metadata.kvilt.q.dtype says e4m3");
   EXPECT_EQ(error({q}, {}), "");
+  EXPECT_EQ(error({q}, {{"note", "without a word of the schema"}}), "");
+  EXPECT_EQ(error({q}, {{"kvilt.mask", "causal"}}),
+            "metadata.kvilt.version: missing, expected 1: not a file of this schema "
+            "(docs/formats.md)");
+  EXPECT_EQ(error({q}, {{"kvilt.version", "2"}, {"kvilt.mask", "causal"}}),
+            "metadata.kvilt.version: '2', expected 1");
+  struct Case {
+    const char* key;
+    const char* text;
+    const char* error;
+  };
+  const Case cases[] = {
+      {"kvilt.mask", "causal", ""},
+      {"kvilt.msak", "causal",
+       "metadata.kvilt.msak: unknown key; docs/formats.md lists those of the schema"},
+      {"kvilt.mask", "bidirectional",
+       "metadata.kvilt.mask: 'bidirectional', accepted: none, causal, custom, tree"},
+      {"kvilt.rope.scale", "2", "metadata.kvilt.rope.scale: given without kvilt.rope.theta"},
+      {"kvilt.rope.low_freq_factor", "1",
+       "metadata.kvilt.rope.low_freq_factor: given without kvilt.rope.theta"},
+      {"kvilt.alibi_origin", "row_index",
+       "metadata.kvilt.alibi_origin: given without the tensor alibi_slopes"},
+      {"kvilt.q.dtype", "e4m3", "q.dtype: BF16 in the file, but metadata.kvilt.q.dtype says e4m3"},
+      {"kvilt.q.dtype", "e5m2",
+       "metadata.kvilt.q.dtype: 'e5m2', accepted: f32, bf16, f16, e4m3, nvfp4"},
+  };
+  for (const Case& one : cases) {
+    EXPECT_EQ(error({q}, {{"kvilt.version", "1"}, {one.key, one.text}}), one.error) << one.key;
+  }
+  EXPECT_EQ(error({q}, {{"kvilt.version", "1"},
+                        {"kvilt.rope.theta", "10000"},
+                        {"kvilt.rope.high_freq_factor", "4"}}),
+            "metadata.kvilt.rope.high_freq_factor: given without kvilt.rope.original_length");
 }
 
 }  // namespace

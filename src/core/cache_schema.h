@@ -1,4 +1,5 @@
-// The words of the cache schema, shared by the loader and the writer. Private to cache_file*.cc.
+// The words of the cache schema, shared by loaders and writer. Private to cache_file*.cc and
+// query_file.cc.
 #pragma once
 
 #include <cstdint>

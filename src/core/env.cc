@@ -8,6 +8,10 @@ std::string_view Name(EnvVariable variable) {
   switch (variable) {
     case EnvVariable::kLog:
       return "KVILT_LOG";
+    case EnvVariable::kNoColor:
+      return "NO_COLOR";
+    case EnvVariable::kTerm:
+      return "TERM";
   }
   return "unknown environment variable";
 }

@@ -31,7 +31,19 @@ class MappedFile {
 };
 
 // Writes the parts one after another to a new file beside `path` and renames it there, so that a
-// reader sees the old file or the whole new one. Errors: kRuntime, naming the path.
+// reader sees the old file or the whole new one. The mode of an existing file is kept. Symbolic
+// links are followed: the file they lead to is replaced, the links stay. A pipe or a device is
+// written through and stays what it is; opening a pipe waits for its reader.
+// Errors: kRuntime, naming the path.
 Status WriteFile(const std::string& path, std::span<const std::span<const std::byte>> parts);
+
+// Whether WriteFile can be expected to work, found out before the work whose result it is to hold:
+// `path` is no folder, may be written, and its folder takes new files. Creates nothing.
+// Errors: kRuntime, naming the path.
+Status CheckWritable(const std::string& path);
+
+// Whether writing one path would replace the regular file at the other: links, hard ones too, lead
+// to the same file, or neither exists and both name the same place.
+bool SameFile(const std::string& a, const std::string& b);
 
 }  // namespace kvilt::core

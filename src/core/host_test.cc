@@ -11,6 +11,9 @@ TEST(Host, SaysSomethingPlausible) {
   EXPECT_GE(HardwareThreads(), 1);
   EXPECT_GE(L2Bytes(), 0);
   EXPECT_LE(L2Bytes(), std::int64_t{1} << 40);
+  EXPECT_GE(L3Bytes(), 0);
+  EXPECT_LE(L3Bytes(), std::int64_t{1} << 40);
+  EXPECT_GE(AvailableMemoryBytes(), 0);
 }
 
 TEST(SimdTarget, NamesAreInverses) {

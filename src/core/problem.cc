@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <map>
 
 #include "src/core/check.h"
+#include "src/core/printable.h"
 #include "src/core/problem_text.h"
 #include "src/core/problem_words.h"
 
@@ -59,7 +59,7 @@ Status UnknownWord(std::string_view text, std::string_view name) {
   }
   const std::string hint = nearest ? fmt::format("did you mean {}?", nearest->name)
                                    : "`kvilt problems --help` lists all";
-  return Status::Invalid(std::string(text), fmt::format("no such word; {}", hint));
+  return Status::Invalid(Printable(text), fmt::format("no such word; {}", hint));
 }
 
 // Which words were given, with their values.
@@ -76,11 +76,11 @@ Status CollectWords(std::span<const std::string_view> texts, Given* given) {
     if (equals != std::string_view::npos) {
       value = text.substr(equals + 1);
     } else if (!word->flag) {
-      return Status::Invalid(std::string(text),
+      return Status::Invalid(Printable(text),
                              fmt::format("expected {}={}", word->name, word->values));
     }
     if (!given->emplace(word->name, value).second) {
-      return Status::Invalid(std::string(text), "given twice, expected once");
+      return Status::Invalid(Printable(text), "given twice, expected once");
     }
   }
   return {};
@@ -155,7 +155,7 @@ Result<Problem> ParseProblem(std::string_view text) {
   const std::vector<std::string_view> texts = SplitWords(text);
   const auto phase = texts.empty() ? std::nullopt : ParsePhase(texts.front());
   if (!phase) {
-    return Status::Invalid(texts.empty() ? "problem" : std::string(texts.front()),
+    return Status::Invalid(texts.empty() ? "problem" : Printable(texts.front()),
                            "expected a problem that begins with decode, prefill or verify, such as "
                            "`decode b=8 kv=4096 heads=32/8 d=128`");
   }
@@ -168,7 +168,7 @@ Result<Problem> ParseProblem(std::string_view text) {
     const auto it = given.find(word.name);
     if (it == given.end()) continue;
     if (const std::string expected = word.parse(it->second, draft); !expected.empty()) {
-      return Status::Invalid(fmt::format("{}={}", word.name, it->second),
+      return Status::Invalid(fmt::format("{}={}", word.name, Printable(it->second)),
                              fmt::format("expected {}", expected));
     }
   }
@@ -197,26 +197,48 @@ Result<std::vector<Problem>> ParseProblemFile(std::string_view text, std::string
     if (SplitWords(line).empty()) continue;
     auto problem = ParseProblem(line);
     if (!problem) {
-      return Status::Invalid(fmt::format("{}:{}", name, number), problem.status().message());
+      return Status::Invalid(fmt::format("{}:{}", Printable(name), number),
+                             problem.status().message());
     }
     problems.push_back(std::move(problem).value());
   }
   return problems;
 }
 
+namespace {
+
+// The problems of a file; at least one.
+Result<std::vector<Problem>> ReadProblemFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    return Status::Invalid(Printable(path),
+                           "expected a problem (it begins with decode, prefill or verify) or a "
+                           "readable problem file");
+  }
+  // A folder opens, and fails when it is read.
+  std::string text;
+  char buffer[4096];
+  while (file.read(buffer, sizeof(buffer)) || file.gcount() > 0) {
+    text.append(buffer, static_cast<std::size_t>(file.gcount()));
+  }
+  if (file.bad()) {
+    return Status::Invalid(Printable(path), "cannot be read, expected a problem file");
+  }
+  auto problems = ParseProblemFile(text, path);
+  if (problems.ok() && problems->empty()) {
+    return Status::Invalid(Printable(path), "no problem in the file, expected one a line");
+  }
+  return problems;
+}
+
+}  // namespace
+
 Result<std::vector<Problem>> ProblemsFromArguments(std::span<const std::string> arguments) {
   std::vector<Problem> problems;
   for (std::size_t i = 0; i < arguments.size();) {
     const auto words = SplitWords(arguments[i]);
     if (words.empty() || !ParsePhase(words.front())) {
-      std::ifstream file(arguments[i]);
-      if (!file) {
-        return Status::Invalid(arguments[i],
-                               "expected a problem (it begins with decode, prefill or verify) or a "
-                               "readable problem file");
-      }
-      const std::string text(std::istreambuf_iterator<char>(file), {});
-      auto read = ParseProblemFile(text, arguments[i++]);
+      auto read = ReadProblemFile(arguments[i++]);
       if (!read) return read.status();
       problems.insert(problems.end(), read->begin(), read->end());
       continue;

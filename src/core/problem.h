@@ -164,6 +164,7 @@ std::string ToText(const Problem& problem);
 // Problems of a command line. An argument that names a readable file stands for the problems in it
 // (one a line, '#' starts a comment); anything else is problem text, and an argument that begins
 // with a phase starts a new problem, so both `'decode b=8 kv=64'` and `decode b=8 kv=64` work.
+// Errors: kInvalidArgument: a file that cannot be read or that holds no problem; a wrong problem.
 Result<std::vector<Problem>> ProblemsFromArguments(std::span<const std::string> arguments);
 
 // Problems of a text in the file format; `name` appears in errors as name:line.

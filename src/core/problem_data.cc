@@ -6,7 +6,9 @@
 #include <new>
 
 #include "src/core/check.h"
+#include "src/core/host.h"
 #include "src/core/problem_cache.h"
+#include "src/core/problem_limits.h"
 #include "src/core/problem_query.h"
 #include "src/core/random.h"
 
@@ -304,22 +306,6 @@ std::int64_t ProblemData::kv_bytes() const {
 
 namespace {
 
-constexpr std::int64_t kMaxKeys = std::int64_t{1} << 33;  // Of a batch, like kMaxRows.
-constexpr std::int64_t kMaxRows = std::int64_t{1} << 30;
-
-Status CheckSum(std::string_view word, const std::vector<std::int64_t>& lengths,
-                std::int64_t limit) {
-  std::int64_t left = limit;
-  for (std::int64_t length : lengths) {
-    if (length > left) {
-      return Status::Invalid(std::string(word),
-                             fmt::format("expected at most {} in a batch", limit));
-    }
-    left -= length;
-  }
-  return {};
-}
-
 Result<ProblemData> Build(const Problem& problem, bool addresses_only) {
   auto impl = std::make_unique<ProblemData::Impl>();
   impl->problem = problem;
@@ -337,8 +323,10 @@ Result<ProblemData> Build(const Problem& problem, bool addresses_only) {
 }
 
 Result<ProblemData> CheckAndBuild(const Problem& problem, bool addresses_only) {
-  KVILT_RETURN_IF_ERROR(CheckSum("kv", problem.kv_len, kMaxKeys));
-  KVILT_RETURN_IF_ERROR(CheckSum("q", problem.q_len, kMaxRows));
+  KVILT_RETURN_IF_ERROR(CheckProblemLimits(problem));
+  if (!addresses_only) {
+    KVILT_RETURN_IF_ERROR(CheckProblemMemory(problem, AvailableMemoryBytes()));
+  }
   try {
     return Build(problem, addresses_only);
   } catch (const std::bad_alloc&) {

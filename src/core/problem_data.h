@@ -62,11 +62,13 @@ class ProblemData {
 
 // Errors: kInvalidArgument for a problem that cannot be laid out in memory (a shared segment longer
 // than its owner's kv, interleaved4 on a page size that is no multiple of 4, ...);
-// kResourceExhausted. About one second per GB of cache.
+// kResourceExhausted, before anything is made where the operands are larger than the memory that is
+// to spare. About one second per GB of cache.
 Result<ProblemData> BuildProblem(const Problem& problem);
 
 // The same request with the same tables, lengths, shapes and strides, to plan for and never to run:
-// caches, q and out are addresses with no memory behind them, so problems of any size cost nothing.
+// caches, q and out are addresses with no memory behind them, so that it costs no
+// more than its page tables (problem_limits.h bounds them).
 // `device`: where tensors claim to be; tables and lengths stay on the host.
 Result<ProblemData> BuildProblemShape(const Problem& problem, DeviceKind device = DeviceKind::kCpu);
 

@@ -1,4 +1,5 @@
 // Words about scores, masks, RoPE and the plan.
+#include "src/core/printable.h"
 #include "src/core/problem_word_kinds.h"
 
 namespace kvilt::core {
@@ -21,7 +22,8 @@ void AddRopeWords(std::vector<Word>& words) {
   static const Names<RopePairing> kPairings = {{"half", RopePairing::kHalf},
                                                {"interleaved", RopePairing::kInterleaved}};
   words.push_back({kSection, "rope", ExpectedNames(kPairings),
-                   "rotate q and k in the kernel, and which elements pair up",
+                   "rotate q and k in the kernel, and which elements pair up; any word of this "
+                   "section alone does so too, with the defaults (half, theta 10000) for the rest",
                    [](std::string_view text, Draft& draft) {
                      return ParseName(kPairings, text, &RopeOf(draft.problem).pairing);
                    },
@@ -153,7 +155,9 @@ void AddPlanWords(std::vector<Word>& words) {
   words.push_back({kSection, "path", "name", "the path that must run, such as cpu/f32",
                    [](std::string_view text, Draft& draft) -> std::string {
                      draft.problem.path = text;
-                     return text.empty() ? "a name" : "";
+                     // What is printed again, in tables and reproducers, is fit for a terminal.
+                     const bool printable = Printable(text, text.size()) == text;
+                     return text.empty() || !printable ? "a name" : "";
                    },
                    [](const Problem& p) -> std::optional<std::string> {
                      if (p.path.empty()) return std::nullopt;

@@ -4,6 +4,8 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -186,6 +188,14 @@ TEST(Problem, ErrorsHoldTheWordAndWhatWasExpected) {
       {"decode shared=5:0-1", "shared: owner 1, expected 0 to 0"},
       {"decode kv=4 shared=5:0", "shared: 5 keys for request 0, expected at most its kv of 4"},
       {"decode b=2 ids=1", "ids: 1 values, expected 2"},
+      {"decode b=0", "b=0: expected an integer in 1..1048576"},
+      {"decode b=2m", "b=2m: expected an integer in 1..1048576"},
+      {"decode heads=70000/1", "expected query heads / KV heads in 1..65536, such as 32/8"},
+      {"decode d=70000", "expected a head dim in 1..65536, or two such as 512/256"},
+      {"decode global=nan", "global=nan: expected finite numbers such as 0.01 or 1,0.5,2x0.25"},
+      {"decode sigma=-1", "sigma=-1: expected a finite number >= 0"},
+      {"decode path=\x1b[31m", "path=\\x1B[31m: expected a name"},
+      {"decode \x07=1", "\\x07=1: no such word"},
   };
   for (const auto& [text, expected] : cases) {
     const auto problem = ParseProblem(text);
@@ -214,6 +224,28 @@ TEST(Problem, ArgumentsAreLinesOrWords) {
   EXPECT_EQ((*problems)[1], Parse("decode b=2 kv=64"));
   const std::vector<std::string> missing = {"no/such/file.problem"};
   EXPECT_FALSE(ProblemsFromArguments(missing).ok());
+}
+
+TEST(Problem, FilesWithoutAProblemAreRefusedByName) {
+  const std::string folder = ::testing::TempDir();
+  const std::string path = folder + "/kvilt_problem_test.problem";
+  const auto error = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    const std::vector<std::string> arguments = {path};
+    const auto problems = ProblemsFromArguments(arguments);
+    std::filesystem::remove(path);
+    return problems.ok() ? "" : problems.status().message();
+  };
+  EXPECT_EQ(error("decode kv=64\n"), "");
+  EXPECT_EQ(error("# none\n\n"), path + ": no problem in the file, expected one a line");
+  EXPECT_EQ(error(""), path + ": no problem in the file, expected one a line");
+  EXPECT_EQ(error("\x1b[31mdecode"),
+            path +
+                ":1: \\x1B[31mdecode: expected a problem that begins with decode, prefill or "
+                "verify, such as `decode b=8 kv=4096 heads=32/8 d=128`");
+  const std::vector<std::string> arguments = {folder};
+  EXPECT_EQ(ProblemsFromArguments(arguments).status().message(),
+            folder + ": cannot be read, expected a problem file");
 }
 
 TEST(Problem, HelpNamesEveryWord) {

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 namespace kvilt::core {
 namespace {
@@ -66,7 +67,9 @@ std::string FormatFloat(float value) { return fmt::format("{}", value); }
 
 template <class T>
 std::string ParseList(std::string_view text, std::vector<T>* values) {
-  constexpr const char* kExpected = "a list of values such as 131072,63x1024";
+  constexpr const char* kExpected = std::is_floating_point_v<T>
+                                        ? "finite numbers such as 0.01 or 1,0.5,2x0.25"
+                                        : "a list of values such as 131072,63x1024";
   values->clear();
   for (std::string_view field : SplitText(text, ',')) {
     std::int64_t count = 1;

@@ -72,25 +72,24 @@ Word MakeSwitch(std::string_view section, std::string_view name, std::string_vie
   return word;
 }
 
-// float, double or optional<float>.
+// float, double or optional<float>; not below `min` where there is one.
 template <class Access>
 Word MakeNumber(std::string_view section, std::string_view name, std::string_view values,
-                std::string_view help, Access access) {
+                std::string_view help, Access access, std::optional<double> min = std::nullopt) {
   return {section,
           std::string(name),
           std::string(values),
           help,
-          [access](std::string_view text, Draft& draft) -> std::string {
+          [access, min](std::string_view text, Draft& draft) -> std::string {
             using T = std::remove_cvref_t<decltype(access(draft.problem))>;
-            if constexpr (std::is_same_v<T, double>) {
-              const auto value = ParseNumber(text);
-              if (!value) return "a finite number";
-              access(draft.problem) = *value;
-            } else {
-              const auto value = ParseFloat(text);
-              if (!value) return "a finite number";
-              access(draft.problem) = *value;
+            const auto value = [&] {
+              if constexpr (std::is_same_v<T, double>) return ParseNumber(text);
+              if constexpr (!std::is_same_v<T, double>) return ParseFloat(text);
+            }();
+            if (!value || (min && *value < *min)) {
+              return min ? fmt::format("a finite number >= {}", *min) : "a finite number";
             }
+            access(draft.problem) = *value;
             return "";
           },
           [access](const Problem& p) -> std::optional<std::string> {

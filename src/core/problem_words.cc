@@ -8,6 +8,8 @@
 namespace kvilt::core {
 namespace {
 
+constexpr std::int64_t kMaxBatch = 1 << 20;
+
 const Names<Phase> kPhases = {
     {"decode", Phase::kDecode}, {"prefill", Phase::kPrefill}, {"verify", Phase::kVerify}};
 
@@ -38,7 +40,8 @@ void AddQueryWords(std::vector<Word>& words) {
        {"e4m3", DType::kE4M3},
        {"e5m2", DType::kE5M2},
        {"nvfp4", DType::kNVFP4}},
-      "element type of Q", [](auto& p) -> auto& { return p.q_dtype; }));
+      "element type of Q; e5m2 can be written, to see it refused",
+      [](auto& p) -> auto& { return p.q_dtype; }));
   words.push_back(MakeNumber(
       kSection, "q_scale", "X", "decode multiplier of Q (default: 1; chosen for a quantized Q)",
       [](auto& p) -> auto& { return p.q_scale; }));
@@ -75,7 +78,8 @@ void AddSizeWords(std::vector<Word>& words) {
   words.push_back({kSection, "b", "N >= 1", "requests; a list of q or kv says it too",
                    [](std::string_view text, Draft& draft) -> std::string {
                      const auto value = ParseInteger(text);
-                     if (!value || *value < 1 || *value > (1 << 20)) return "an integer >= 1";
+                     if (!value || *value < 1 || *value > kMaxBatch)
+                       return fmt::format("an integer in 1..{}", kMaxBatch);
                      draft.batch = *value;
                      return "";
                    },
@@ -118,7 +122,7 @@ void AddSizeWords(std::vector<Word>& words) {
                      std::int64_t q = 0, kv = 0;
                      const std::string expected = ParsePair(text, 1, std::nullopt, &q, &kv);
                      if (!expected.empty() || q > 65536 || kv > 65536) {
-                       return "query heads / KV heads, such as 32/8";
+                       return "query heads / KV heads in 1..65536, such as 32/8";
                      }
                      draft.problem.q_heads = static_cast<int>(q);
                      draft.problem.kv_heads = static_cast<int>(kv);
@@ -132,7 +136,7 @@ void AddSizeWords(std::vector<Word>& words) {
                      std::int64_t qk = 0, vo = 0;
                      const std::string expected = ParsePair(text, 1, std::nullopt, &qk, &vo);
                      if (!expected.empty() || qk > 65536 || vo > 65536) {
-                       return "a head dim, or two such as 512/256";
+                       return "a head dim in 1..65536, or two such as 512/256";
                      }
                      draft.problem.head_dim_qk = static_cast<int>(qk);
                      draft.problem.head_dim_vo = static_cast<int>(vo);
@@ -147,7 +151,7 @@ void AddDataWords(std::vector<Word>& words) {
   constexpr std::string_view kSection = "data";
   words.push_back(MakeNumber(
       kSection, "sigma", "X >= 0", "standard deviation of the scores: 0.3, 0.9 diffuse, 5.6 peaked",
-      [](auto& p) -> auto& { return p.sigma; }));
+      [](auto& p) -> auto& { return p.sigma; }, 0));
   words.push_back(MakeInteger(
       kSection, "seed", 0, "of all random values", [](auto& p) -> auto& { return p.seed; }));
   words.push_back(

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "src/core/cache_file.h"
+#include "src/core/cache_schema.h"
 #include "src/core/check.h"
 
 namespace kvilt::core {
@@ -22,7 +24,7 @@ Status ReadQuery(const TensorFile& file, MetadataReader& metadata, AttentionRequ
   if (!request.q.defined()) return Status::Invalid("q", "no such tensor in the file");
   if (const auto text = metadata.Text("kvilt.q.dtype")) {
     const std::optional<DType> dtype = ParseDType(*text);
-    if (!dtype || (!IsCacheDType(*dtype))) {
+    if (!dtype || !IsCacheDType(*dtype) || *dtype == DType::kE5M2) {
       metadata.Refuse("kvilt.q.dtype",
                       fmt::format("'{}', accepted: f32, bf16, f16, e4m3, nvfp4", *text));
       return metadata.status();
@@ -52,7 +54,8 @@ Status ReadIndex(const TensorFile& file, std::string_view name, IndexArray& arra
 void ReadRope(MetadataReader& metadata, AttentionRequest& request) {
   if (!metadata.Has("kvilt.rope.theta")) {
     for (const char* key : {"kvilt.rope.pairing", "kvilt.rope.frequency", "kvilt.rope.rotary_dim",
-                            "kvilt.rope.scale", "kvilt.rope.original_length"}) {
+                            "kvilt.rope.scale", "kvilt.rope.original_length",
+                            "kvilt.rope.low_freq_factor", "kvilt.rope.high_freq_factor"}) {
       if (metadata.Has(key)) metadata.Refuse(key, "given without kvilt.rope.theta");
     }
     return;
@@ -77,6 +80,10 @@ void ReadRope(MetadataReader& metadata, AttentionRequest& request) {
     metadata.Read("kvilt.rope.low_freq_factor", llama31.low_freq_factor);
     metadata.Read("kvilt.rope.high_freq_factor", llama31.high_freq_factor);
     rope.llama31 = llama31;
+  } else {
+    for (const char* key : {"kvilt.rope.low_freq_factor", "kvilt.rope.high_freq_factor"}) {
+      if (metadata.Has(key)) metadata.Refuse(key, "given without kvilt.rope.original_length");
+    }
   }
   request.rope = rope;
 }
@@ -102,6 +109,12 @@ void ReadOptions(MetadataReader& metadata, AttentionRequest& request) {
 }  // namespace
 
 Result<QueryFile> QueryOf(const TensorFile& file) {
+  // Tensors alone, without a word of the schema, need no version of it.
+  const auto& keys = file.metadata();
+  if (std::any_of(keys.begin(), keys.end(),
+                  [](const auto& entry) { return entry.first.starts_with(kPrefix); })) {
+    KVILT_RETURN_IF_ERROR(CheckSchema(keys));
+  }
   QueryFile query;
   AttentionRequest& request = query.request;
   MetadataReader metadata(file.metadata());

@@ -20,7 +20,8 @@ struct QueryFile {
 // Tensors q, q_scales, q_indptr (default: one request), q_positions, key_positions, sink,
 // alibi_slopes, mask_bits, mask_indptr, and the options in the metadata; what the file does not say
 // keeps its default. Shapes are left to planning.
-// Errors: kInvalidArgument, naming tensor or metadata key; a file without `q`.
+// Errors: kInvalidArgument, naming tensor or metadata key: a file without `q`, a "kvilt." key that
+// the schema does not know, such keys without kvilt.version or beside another version of it.
 Result<QueryFile> QueryOf(const TensorFile& file);
 
 }  // namespace kvilt::core

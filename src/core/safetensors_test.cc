@@ -98,43 +98,49 @@ TEST(Safetensors, AcceptsWhatTheFormatAllows) {
 }
 
 TEST(Safetensors, HostileHeadersAreRefusedByTensorAndField) {
-  const auto tensor = [](const std::string& fields) { return "{\"a\":{" + fields + "}}"; };
-  const auto error = [&](const std::string& fields, std::size_t bytes = 4) {
-    return ParseError(tensor(fields), bytes);
+  struct Case {
+    const char* fields;  // Of the one tensor, a.
+    const char* error;
+    std::size_t bytes = 4;
   };
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[1],"data_offsets":[0,8])"),
-            "a.data_offsets: [0, 8], expected begin <= end <= 4, the bytes behind the header");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[1],"data_offsets":[4,0])"),
-            "a.data_offsets: [4, 0], expected begin <= end <= 4, the bytes behind the header");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"),
-            "a.data_offsets: [0, 4] holds 4 bytes, but dtype F32 and shape [2] need 8");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4])"),
-            "a.shape: [4294967296, 4294967296] needs more than 2^63 bytes");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4])"),
-            "a.shape: 18446744073709551615 does not fit 63 bits");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])"),
-            "a.shape: the number -1, expected an array of whole numbers >= 0");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])"),
-            "a.shape: the number 1.0, expected an array of whole numbers >= 0");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[1,1,1,1,1,1,1],"data_offsets":[0,4])"),
-            "a.shape: more than 6 numbers, expected a rank up to that");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[[1]],"data_offsets":[0,4])"),
-            "a.shape: an array, expected an array of whole numbers >= 0");
-  EXPECT_EQ(error(R"("dtype":"F64","shape":[1],"data_offsets":[0,4])"),
-            "a.dtype: 'F64', accepted: F32, BF16, F16, F8_E4M3, F8_E5M2, U8, I32, I64");
-  EXPECT_EQ(error(R"("dtype":7,"shape":[1],"data_offsets":[0,4])"),
-            "a.dtype: the number 7, expected a dtype name");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[1],"data_offsets":[0])"),
-            "a.data_offsets: 1 numbers, expected [begin, end]");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[1],"data_offsets":[0,4,4])"),
-            "a.data_offsets: more than 2 numbers, expected [begin, end]");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[1])"), "a.data_offsets: missing");
-  EXPECT_EQ(error(R"("dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4])"),
-            "a.dtype: given twice");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[1],"data_offsets":[0,4],"extra":1)"),
-            "a.extra: unknown, expected dtype, shape, data_offsets");
-  EXPECT_EQ(error(R"("dtype":"F32","shape":[1],"data_offsets":[0,4])", 6),
-            "file: 6 bytes of data behind the header, but the tensors end at 4");
+  const Case cases[] = {
+      {R"("dtype":"F32","shape":[1],"data_offsets":[0,8])",
+       "a.data_offsets: [0, 8], expected begin <= end <= 4, the bytes behind the header"},
+      {R"("dtype":"F32","shape":[1],"data_offsets":[4,0])",
+       "a.data_offsets: [4, 0], expected begin <= end <= 4, the bytes behind the header"},
+      {R"("dtype":"F32","shape":[2],"data_offsets":[0,4])",
+       "a.data_offsets: [0, 4] holds 4 bytes, but dtype F32 and shape [2] need 8"},
+      {R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4])",
+       "a.shape: [4294967296, 4294967296] needs more than 2^63 bytes"},
+      {R"("dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4])",
+       "a.shape: 18446744073709551615 does not fit 63 bits"},
+      {R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])",
+       "a.shape: the number -1, expected an array of whole numbers >= 0"},
+      {R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])",
+       "a.shape: the number 1.0, expected an array of whole numbers >= 0"},
+      {R"("dtype":"F32","shape":[1,1,1,1,1,1,1],"data_offsets":[0,4])",
+       "a.shape: more than 6 numbers, expected a rank up to that"},
+      {R"("dtype":"F32","shape":[[1]],"data_offsets":[0,4])",
+       "a.shape: an array, expected an array of whole numbers >= 0"},
+      {R"("dtype":"F64","shape":[1],"data_offsets":[0,4])",
+       "a.dtype: 'F64', accepted: F32, BF16, F16, F8_E4M3, F8_E5M2, U8, I32, I64"},
+      {R"("dtype":7,"shape":[1],"data_offsets":[0,4])",
+       "a.dtype: the number 7, expected a dtype name"},
+      {R"("dtype":"F32","shape":[1],"data_offsets":[0])",
+       "a.data_offsets: 1 numbers, expected [begin, end]"},
+      {R"("dtype":"F32","shape":[1],"data_offsets":[0,4,4])",
+       "a.data_offsets: more than 2 numbers, expected [begin, end]"},
+      {R"("dtype":"F32","shape":[1])", "a.data_offsets: missing"},
+      {R"("dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4])", "a.dtype: given twice"},
+      {R"("dtype":"F32","shape":[1],"data_offsets":[0,4],"extra":1)",
+       "a.extra: unknown, expected dtype, shape, data_offsets"},
+      {R"("dtype":"F32","shape":[1],"data_offsets":[0,4])",
+       "file: 6 bytes of data behind the header, but the tensors end at 4", 6},
+  };
+  for (const Case& one : cases) {
+    const std::string header = std::string("{\"a\":{") + one.fields + "}}";
+    EXPECT_EQ(ParseError(header, one.bytes), one.error) << one.fields;
+  }
 }
 
 TEST(Safetensors, HostileFilesAreRefused) {

@@ -4,13 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <new>
+#include <stdexcept>
 
 #include "src/core/check.h"
 #include "src/plan/cost_model.h"
 #include "src/plan/cuda/cost.h"
 #include "src/plan/paths.h"
 #include "src/plan/signature.h"
+#include "src/plan/tensor_check.h"
 #include "src/plan/tile_select.h"
 
 namespace kvilt::plan {
@@ -153,17 +156,33 @@ PlanCounts RoomOf(const Plan& plan, const PlanScratch& scratch) {
   return room;
 }
 
-// From scratch to the plan; cannot fail any more.
+std::int64_t KvBytes(const PlanScratch& scratch) {
+  std::int64_t bytes = 0;
+  for (const KeyRun& run : scratch.runs.runs) {
+    if (!Add(bytes, scratch.costs.Bytes(run.request, run.keys), bytes)) {
+      return std::numeric_limits<std::int64_t>::max();
+    }
+  }
+  return bytes;
+}
+
+// From scratch to the plan. Memory first: from then on nothing can fail, so the plan is either as
+// it was or whole.
 void Commit(const AttentionRequest& request, PlanScratch& scratch, Plan& plan) {
   const RequestGeometry& geometry = scratch.geometry;
+  const auto batch = static_cast<std::size_t>(geometry.batch);
+  const PlanCounts room = RoomOf(plan, scratch);
+  plan.q_len.reserve(batch);
+  plan.kv_len.reserve(batch);
+  plan.data.reserve(static_cast<std::size_t>(PlanDataBytes(room)));
+
   plan.q_len.clear();
   plan.kv_len.clear();
-  plan.q_len.reserve(static_cast<std::size_t>(geometry.batch));
-  plan.kv_len.reserve(static_cast<std::size_t>(geometry.batch));
   for (std::int64_t r = 0; r < geometry.batch; ++r) {
     plan.q_len.push_back(geometry.q_len(r));
     plan.kv_len.push_back(geometry.kv_len(r));
   }
+  UpdateSignature(request, plan.signature);
   std::swap(plan.launches, scratch.launches);
   plan.split = scratch.split;
   const ModelDims dims = DimsOf(geometry);
@@ -171,13 +190,10 @@ void Commit(const AttentionRequest& request, PlanScratch& scratch, Plan& plan) {
   KVILT_CHECK(options.capacity
                   ? CapacityBytes(*options.capacity, plan.spec, options, plan.workspace_bytes)
                   : VectorBytes(scratch.lists.header.partials, dims, plan.workspace_bytes));
-  plan.kv_bytes = 0;
-  for (const KeyRun& run : scratch.runs.runs) {
-    plan.kv_bytes += scratch.costs.Bytes(run.request, run.keys);
-  }
+  plan.kv_bytes = KvBytes(scratch);
   plan.flops = 2 * scratch.blocks.visible_pairs * dims.q_heads * dims.dims();
   plan.positions_hash = PositionsHash(request);
-  EncodePlanData(scratch.lists, RoomOf(plan, scratch), plan.data);
+  EncodePlanData(scratch.lists, room, plan.data);
 }
 
 }  // namespace
@@ -219,7 +235,6 @@ Status Replan(const AttentionRequest& request, PlanScratch& scratch, Plan& plan)
   scratch.path = static_cast<contract::PathId>(before.path);
   KVILT_RETURN_IF_ERROR(PlanLengths(request, plan, true, scratch));
   scratch.lists.header.generation = generation;
-  UpdateSignature(request, plan.signature);
   Commit(request, scratch, plan);
   return {};
 }
@@ -237,6 +252,8 @@ Result<Plan> MakePlan(const AttentionRequest& request, const DeviceSpec& spec,
     return plan;
   } catch (const std::bad_alloc&) {
     return Status::Exhausted("plan", "no host memory");
+  } catch (const std::length_error&) {
+    return Status::Exhausted("plan", "more entries than a list can hold");
   }
 }
 

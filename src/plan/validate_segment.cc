@@ -225,9 +225,11 @@ Status CheckGlobalValue(float value, bool allow_unusual, const std::string& fiel
         field, fmt::format("{}, expected a finite multiplier in [2^-100, 2^100]", value));
   }
   if (!allow_unusual && (value < kLeastUsual || value > kMostUsual)) {
-    return Status::Invalid(field, fmt::format("{}, expected [2^-20, 64]; is it a reciprocal? value "
-                                              "= stored * global (allow_unusual admits it)",
-                                              value));
+    return Status::Invalid(field,
+                           fmt::format("{}, expected [2^-20, 64]; is it a reciprocal? value "
+                                       "= stored * global (allow_unusual admits it; in problem "
+                                       "texts and files allow_unusual_scale)",
+                                       value));
   }
   return {};
 }
@@ -255,11 +257,12 @@ Status CheckOwners(const Segment& segment, std::int64_t batch, std::string_view 
     const std::int64_t owner = segment.owners[i];
     if (owner <= previous || (batch != kAnyExtent && owner >= batch)) {
       const std::string accepted =
-          batch == kAnyExtent     ? fmt::format("a request >= {}", previous + 1)
-          : previous + 1 == batch ? fmt::format("no owner after {}, the last request", previous)
-                                  : fmt::format("a request in {}..{}", previous + 1, batch - 1);
+          batch == kAnyExtent ? fmt::format("a request behind {}", previous)
+          : previous + 1 < batch
+              ? fmt::format("a request in {}..{} (strictly increasing)", previous + 1, batch - 1)
+              : fmt::format("no further owner in a batch of {}", batch);
       return Status::Invalid(FieldPath{field, "owners"}.str(fmt::format("[{}]", i)),
-                             fmt::format("{}, expected {} (strictly increasing)", owner, accepted));
+                             fmt::format("{}, expected {}", owner, accepted));
     }
     previous = owner;
   }

@@ -255,7 +255,7 @@ TEST(BadInput, RaggedAndSegments) {
           [](auto& b) {
             b.request.segments[0].owners = {1, 1};
           },
-          "segments[0].owners[1]", "1, expected"},
+          "segments[0].owners[1]", "1, expected no further owner in a batch of 2"},
          shared);
   Expect({"shared after private",
           [](auto& b) { std::swap(b.request.segments[0], b.request.segments[1]); },

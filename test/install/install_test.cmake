@@ -12,6 +12,9 @@ endfunction()
 get_filename_component(name ${source} NAME)
 file(REMOVE_RECURSE ${work})
 run("install" ${CMAKE_COMMAND} --install ${build} --prefix ${work}/prefix)
+if(NOT EXISTS ${work}/prefix/share/doc/kvilt/LICENSE)
+  message(FATAL_ERROR "no LICENSE in the installed package")
+endif()
 run("configure" ${CMAKE_COMMAND} -S ${source} -B ${work}/build -G ${generator}
   -D CMAKE_PREFIX_PATH=${work}/prefix -D CMAKE_CXX_COMPILER=${cxx_compiler} -D CMAKE_C_COMPILER=${c_compiler}
   -D CMAKE_EXE_LINKER_FLAGS=${link_flags} -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF --no-warn-unused-cli)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/bench_measure.h"
+#include "cli/bench_planning.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -20,6 +21,7 @@ constexpr const char* kFooter = R"(Examples:
   kvilt bench 'decode b=1 kv=131072 heads=32/8 d=128 kv_dtype=nvfp4' --threads 1
   kvilt bench bench/problems/readme.problem --json > readme.json
   kvilt bench 'decode kv=32768 split=off' 'decode kv=32768'   two problems side by side
+  kvilt bench --planning --device sm_90                  what planning a batch costs on the host
 
 Every problem is checked against the float64 oracle first (a sample of rows and heads when it is
 large); one that fails has no time. Runs rotate over input sets until together they are twice the
@@ -34,10 +36,16 @@ const std::vector<std::string> kDefaultProblems = {
     "prefill q=256 kv=2048 heads=32/8 d=128 kv_dtype=nvfp4",
 };
 
+// 256 decode requests, and 512 of decode, verify and prefill; lengths spread over three orders of
+// magnitude, in no order.
+const std::vector<std::string> kPlanningProblems = {"bench/problems/plan_256_decode.problem",
+                                                    "bench/problems/plan_512_mixed.problem"};
+
 struct BenchArgs {
   std::vector<std::string> problems;
   DeviceArgs device;
   BenchOptions options;
+  bool planning = false;
   bool json = false;
 };
 
@@ -112,7 +120,52 @@ void PrintTable(const std::vector<BenchResult>& results) {
   }
 }
 
+nlohmann::ordered_json ToJson(const PlanningTimes& t) {
+  return {{"problem", t.problem},
+          {"device", t.device},
+          {"requests", t.requests},
+          {"items", t.items},
+          {"plan_data_bytes", t.plan_data_bytes},
+          {"plan_us", t.plan_us},
+          {"replan_us", t.replan_us},
+          {"sort_us", t.sort_us},
+          {"plan_per_sort", t.plan_us / t.sort_us}};
+}
+
+// The device of a plan need not exist, so nothing is opened.
+int RunPlanningBench(const BenchArgs& args) {
+  const auto problems =
+      core::ProblemsFromArguments(args.problems.empty() ? kPlanningProblems : args.problems);
+  if (!problems.ok()) return Fail(problems.status());
+  Result<DeviceSpec> spec = SpecFor(args.device.device);
+  if (!spec.ok()) return Fail(spec.status());
+  if (args.device.threads > 0) spec->slots = args.device.threads;
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  Table table({"plan", "again", "sort", "plan/sort", "items", "data", "problem"}, {6});
+  for (const core::Problem& problem : *problems) {
+    const Result<PlanningTimes> times = MeasurePlanning(problem, *spec);
+    if (!times.ok()) return Fail(times.status());
+    json.push_back(ToJson(*times));
+    table.Add({HumanTime(times->plan_us), HumanTime(times->replan_us), HumanTime(times->sort_us),
+               fmt::format("{:.1f}", times->plan_us / times->sort_us),
+               fmt::format("{}", times->items), HumanBytes(times->plan_data_bytes),
+               fmt::format("{} requests: {:.60}", times->requests, times->problem)});
+  }
+  if (args.json) {
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print(
+        "planning for {}, one thread\n\n{}\n"
+        "  plan   MakePlan from nothing, pages unchecked    again  UpdatePlan: tiles and memory "
+        "stay\n"
+        "  sort   std::sort of the batch's key lengths\n",
+        spec->name, table.Render());
+  }
+  return kExitOk;
+}
+
 int RunBench(const BenchArgs& args) {
+  if (args.planning) return RunPlanningBench(args);
   const auto problems =
       core::ProblemsFromArguments(args.problems.empty() ? kDefaultProblems : args.problems);
   if (!problems.ok()) return Fail(problems.status());
@@ -154,6 +207,8 @@ void AddBenchCommand(CLI::App& app, int& exit_code) {
       ->type_name("S")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
+  command->add_flag("--planning", args->planning,
+                    "Time of planning instead, for any device (--device sm_90), beside sorting");
   AddJsonOption(*command, args->json);
   command->callback([args, &exit_code] { exit_code = RunBench(*args); });
 }

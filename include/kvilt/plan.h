@@ -161,7 +161,8 @@ struct Plan {
   DeviceSpec spec;
   PlanOptions options;  // As given to MakePlan; UpdatePlan plans with them again.
   Accuracy accuracy = Accuracy::kNormal;
-  std::vector<Launch> launches;  // At least one, in the order in which they run.
+  // At least one, in the order in which they run.
+  std::vector<Launch> launches = std::vector<Launch>(1);
   std::vector<Refusal> refused;  // Paths passed over. Describe weighs the tiles of a GPU again.
   std::vector<CopyWidth> copy_widths;
   SplitSummary split;

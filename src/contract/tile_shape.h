@@ -98,7 +98,10 @@ constexpr i32 SubsetWarps(const TileShape& t) { return t.kv_heads * t.warps_rows
 constexpr i32 ConsumerWarps(const TileShape& t) { return SubsetWarps(t) * t.warps_kv; }
 constexpr i32 Threads(const TileShape& t) { return (ConsumerWarps(t) + t.producer_warps) * kWarp; }
 constexpr i32 RowsPerWarp(const TileShape& t) { return t.q_rows / t.warps_rows; }
-constexpr i32 DimsPerWarp(const TileShape& t) { return t.head_dim_vo / t.warps_vo; }
+// Output dims of one warp, in steps of 16; the last of warps_vo may have fewer.
+constexpr i32 DimsPerWarp(const TileShape& t) {
+  return RoundUp(CeilDiv(t.head_dim_vo, t.warps_vo), 16);
+}
 
 // Stages that each subset of consumers needs: one that it computes on and one that arrives; where
 // both sides are first decoded into operand tiles, the arriving one is enough.

@@ -79,7 +79,7 @@ Error ErrorAgainst(const Reference& reference, const AttentionRequest& request) 
       kernel_squares += row_error.kernel_squares;
       magnitudes += magnitude * magnitude;
       error.nan_elements += row_error.nan_elements;
-      const double relative = Ratio(row_error.squares, magnitude);
+      const double relative = Ratio(row_error.kernel_squares, magnitude);
       if (relative > error.worst_row_rel_l2) {
         error.worst_row_rel_l2 = relative;
         error.worst_row = row;

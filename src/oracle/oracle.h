@@ -36,8 +36,9 @@ struct Error {
   // to the 2e-3 (bf16) that tolerances reckon with; then this figure, held to the kernel's bound,
   // decides.
   double kernel_rel_l2 = 0;
-  // The worst single (row, head), asserted at twice the tolerance: with two or three keys that
-  // share the weight, one rounding of a probability is not averaged out.
+  // The worst single (row, head), less what rounding to the dtype of out explains (a row that the
+  // sink all but empties is subnormal in f16), asserted at twice the tolerance: with two or three
+  // keys that share the weight, one rounding of a probability is not averaged out.
   double worst_row_rel_l2 = 0;
   std::int64_t worst_row = -1;
   std::int64_t worst_head = -1;

@@ -22,9 +22,13 @@ i64 Reserve(i64& cursor, i64 count) {
   return offset;
 }
 
+// A list at its offset, zeros behind it up to the next one.
 template <class T>
-void Copy(std::vector<std::byte>& out, i64 offset, const std::vector<T>& list) {
-  if (!list.empty()) std::memcpy(out.data() + offset, list.data(), list.size() * sizeof(T));
+void Copy(std::vector<std::byte>& out, i64 offset, const std::vector<T>& list, i64 next_offset) {
+  const std::size_t bytes = list.size() * sizeof(T);
+  const auto begin = static_cast<std::size_t>(offset);
+  if (bytes > 0) std::memcpy(out.data() + begin, list.data(), bytes);
+  std::memset(out.data() + begin + bytes, 0, static_cast<std::size_t>(next_offset) - begin - bytes);
 }
 
 template <class T>
@@ -87,16 +91,18 @@ void EncodePlanData(const PlanLists& lists, const PlanCounts& room, std::vector<
   header.merges_offset = layout.merges_offset;
   header.total_bytes = layout.total_bytes;
 
-  data.assign(static_cast<std::size_t>(header.total_bytes), std::byte{0});
+  data.resize(static_cast<std::size_t>(header.total_bytes));
   std::memcpy(data.data(), &header, sizeof(header));
-  Copy(data, header.launches_offset, lists.launches);
-  Copy(data, header.slots_offset, lists.slot_begins);
-  Copy(data, header.requests_offset, lists.requests);
-  Copy(data, header.segment_begin_offset, lists.segment_begins);
-  Copy(data, header.blocks_offset, lists.blocks);
-  Copy(data, header.spans_offset, lists.spans);
-  Copy(data, header.items_offset, lists.items);
-  Copy(data, header.merges_offset, lists.merges);
+  std::memset(data.data() + sizeof(header), 0,
+              static_cast<std::size_t>(header.launches_offset) - sizeof(header));
+  Copy(data, header.launches_offset, lists.launches, header.slots_offset);
+  Copy(data, header.slots_offset, lists.slot_begins, header.requests_offset);
+  Copy(data, header.requests_offset, lists.requests, header.segment_begin_offset);
+  Copy(data, header.segment_begin_offset, lists.segment_begins, header.blocks_offset);
+  Copy(data, header.blocks_offset, lists.blocks, header.spans_offset);
+  Copy(data, header.spans_offset, lists.spans, header.items_offset);
+  Copy(data, header.items_offset, lists.items, header.merges_offset);
+  Copy(data, header.merges_offset, lists.merges, header.total_bytes);
 }
 
 std::vector<std::byte> EncodePlanData(const PlanLists& lists) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <tuple>
 
 #include "src/core/check.h"
 #include "src/plan/cost_model.h"
@@ -31,9 +32,13 @@ class WorkListBuilder {
     lists_.spans.reserve(scratch_.borders.size());
     lists_.items.reserve(scratch_.borders.size());
     for (std::size_t i = 0; i < runs_.runs.size(); ++i) AddItems(i);
-    const auto costlier = [](const auto& a, const auto& b) { return a.cost > b.cost; };
-    if (!std::is_sorted(lists_.items.begin(), lists_.items.end(), costlier)) {
-      std::stable_sort(lists_.items.begin(), lists_.items.end(), costlier);
+    // Equal costs in the order of their making, which a stable sort would keep but allocate for.
+    const auto before = [](const contract::WorkItem& a, const contract::WorkItem& b) {
+      return std::tuple(-a.cost, a.span_begin, a.head_begin) <
+             std::tuple(-b.cost, b.span_begin, b.head_begin);
+    };
+    if (!std::is_sorted(lists_.items.begin(), lists_.items.end(), before)) {
+      std::sort(lists_.items.begin(), lists_.items.end(), before);
     }
     AddMerges();
     FillHeader(context_.geometry, lists_);

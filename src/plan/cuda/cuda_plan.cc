@@ -112,7 +112,7 @@ class CudaPlanner {
     scratch_.room.clear();
     for (std::size_t l = 0; l < cuda.launch_count; ++l) {
       const LaunchDraft& launch = cuda.launches[l];
-      const RowBlockShape shape = ShapeOf(context_, cuda, launch.row_class);
+      const RowBlockShape shape = cuda.shapes[static_cast<std::size_t>(launch.row_class)];
       LaunchRoom& room = scratch_.room.emplace_back();
       room.rows_per_block = cuda.tiling.RowsOf(launch.row_class);
       room.units = launch.units(context_.dims.kv_heads);

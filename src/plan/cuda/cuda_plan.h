@@ -44,6 +44,13 @@ struct Piece {
   std::int64_t key_end = 0;
 };
 
+// Row blocks of the plan data: a planned block's rows for `heads` KV heads, or for one slice of the
+// group of one. All pieces of the block's runs cover whole row blocks.
+struct RowBlockShape {
+  int heads = 1;
+  int slices = 1;
+};
+
 struct CudaScratch {
   struct Pair {
     int k = 0;  // contract::Format
@@ -67,6 +74,7 @@ struct CudaScratch {
   std::vector<std::pair<double, int>> heap;
   std::vector<int> slot_count;
 
+  std::array<RowBlockShape, kRowClasses> shapes;
   std::vector<std::int64_t> row_block_begin;  // [blocks + 1]
   std::vector<int> first_split;               // By member, then granule and slice.
   std::vector<std::int64_t> first_begin;      // [members + 1]

@@ -321,7 +321,7 @@ class LaunchChooser {
         nearest = tile;
         nearest_check = check;
       }
-      if (!context_.options.tile.empty()) return;
+      if (!context_.options.tile.empty() || check.reason == TileReason::kNotAsked) return;
       const bool smaller = check.reason == TileReason::kSmem &&
                            (!nearest || nearest_check.reason != TileReason::kSmem ||
                             check.need - check.limit < nearest_check.need - nearest_check.limit);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "src/core/check.h"
 #include "src/plan/cuda/cost.h"
@@ -32,13 +31,17 @@ class ListBuilder {
   }
 
  private:
+  RowBlockShape ShapeOf(int row_class) const {
+    return scratch_.shapes[static_cast<std::size_t>(row_class)];
+  }
+
   void AddBlocks() {
     lists_.blocks.reserve(scratch_.row_block_splits.size());
     const int group = context_.dims.group();
     i64 partials = 0;
     for (std::size_t b = 0; b < blocks_.blocks.size(); ++b) {
       const PlannedBlock& planned = blocks_.blocks[b];
-      const RowBlockShape shape = ShapeOf(context_, scratch_, planned.row_class);
+      const RowBlockShape shape = ShapeOf(planned.row_class);
       for (i64 at = scratch_.row_block_begin[b]; at < scratch_.row_block_begin[b + 1]; ++at) {
         const auto index = static_cast<int>(at - scratch_.row_block_begin[b]);
         const int head = index / shape.slices * shape.heads;
@@ -75,7 +78,7 @@ class ListBuilder {
       info.slot_begin = static_cast<int>(lists_.slot_begins.size());
       info.row_class = launch.row_class;
       info.cascade = launch.cascade;
-      const RowBlockShape shape = ShapeOf(context_, scratch_, launch.row_class);
+      const RowBlockShape shape = ShapeOf(launch.row_class);
       info.block_heads = shape.heads;
       int slot = 0;
       lists_.slot_begins.push_back(static_cast<int>(lists_.items.size()));
@@ -101,9 +104,9 @@ class ListBuilder {
     item.span_begin = static_cast<int>(lists_.spans.size());
     item.key_begin = piece.key_begin;
     item.key_end = piece.key_end;
-    item.cost = std::llround(launch.estimate.item_cycles +
-                             static_cast<double>(piece.key_end - piece.key_begin) *
-                                 launch.estimate.key_cycles);
+    item.cost = static_cast<i64>(0.5 + launch.estimate.item_cycles +
+                                 static_cast<double>(piece.key_end - piece.key_begin) *
+                                     launch.estimate.key_cycles);
     for (i64 m = run.member_begin; m < run.member_begin + run.member_count; ++m) {
       AddSpans(launch, piece, item.head_begin, static_cast<std::size_t>(m));
     }
@@ -112,7 +115,7 @@ class ListBuilder {
 
   void AddSpans(const LaunchDraft& launch, const Piece& piece, int head_begin, std::size_t member) {
     const auto block = static_cast<std::size_t>(runs_.members[member].block);
-    const RowBlockShape shape = ShapeOf(context_, scratch_, blocks_.blocks[block].row_class);
+    const RowBlockShape shape = ShapeOf(blocks_.blocks[block].row_class);
     const int first = head_begin / shape.heads * shape.slices + piece.unit % launch.slices;
     const int count = launch.tile.kv_heads / shape.heads;
     for (int i = 0; i < count; ++i) {

@@ -8,6 +8,8 @@
 
 namespace kvilt::plan::cuda {
 
+namespace {
+
 RowBlockShape ShapeOf(const CudaContext& context, const CudaScratch& scratch, int row_class) {
   RowBlockShape shape;
   shape.heads = context.dims.kv_heads;
@@ -20,8 +22,6 @@ RowBlockShape ShapeOf(const CudaContext& context, const CudaScratch& scratch, in
   }
   return shape;
 }
-
-namespace {
 
 // Query heads of a row block: those of its KV heads, or one slice of a group, the longest of which.
 std::int64_t QueryHeads(const CudaContext& context, RowBlockShape shape, int slice) {
@@ -49,9 +49,8 @@ void CountPieces(const CudaContext& context, const KeyRuns& runs, CudaScratch& s
 std::int64_t NumberSplits(const CudaContext& context, const BlockList& blocks, const KeyRuns& runs,
                           CudaScratch& scratch) {
   CountPieces(context, runs, scratch);
-  std::array<RowBlockShape, kRowClasses> shapes;
   for (int c = 0; c < kRowClasses; ++c) {
-    shapes[static_cast<std::size_t>(c)] = ShapeOf(context, scratch, c);
+    scratch.shapes[static_cast<std::size_t>(c)] = ShapeOf(context, scratch, c);
   }
   const int kv_heads = context.dims.kv_heads;
   scratch.row_block_begin.assign(1, 0);
@@ -61,7 +60,8 @@ std::int64_t NumberSplits(const CudaContext& context, const BlockList& blocks, c
   std::int64_t vectors = 0;
   bool countable = true;
   for (std::size_t b = 0; b < blocks.blocks.size(); ++b) {
-    const RowBlockShape shape = shapes[static_cast<std::size_t>(blocks.blocks[b].row_class)];
+    const RowBlockShape shape =
+        scratch.shapes[static_cast<std::size_t>(blocks.blocks[b].row_class)];
     const int count = kv_heads / shape.heads * shape.slices;
     const std::size_t base = scratch.row_block_splits.size();
     scratch.row_block_splits.resize(base + static_cast<std::size_t>(count), 0);

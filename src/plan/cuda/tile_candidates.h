@@ -117,7 +117,8 @@ inline bool SpreadOverOutput(const TileFitter& fitter, int warps, int least_warp
   contract::TileShape candidate = tile;
   for (candidate.warps_vo = 1; candidate.warps_vo <= 4; candidate.warps_vo *= 2) {
     const int subset = contract::SubsetWarps(candidate);
-    if (tile.head_dim_vo % (16 * candidate.warps_vo) != 0) break;
+    // The last warp must have something to do.
+    if ((candidate.warps_vo - 1) * contract::DimsPerWarp(candidate) >= tile.head_dim_vo) break;
     if (warps > 0 && warps % subset != 0) break;
     candidate.warps_kv = warps > 0 ? warps / subset : std::max(1, least_warps / subset);
     fitter.Fit(candidate);

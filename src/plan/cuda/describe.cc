@@ -41,22 +41,35 @@ void DescribeSmem(const TileShape& tile, std::vector<kvilt::SmemPart>& parts) {
   if (padding > 0) parts.push_back({std::string(SmemPartName(SmemPart::kPadding)), padding});
 }
 
+void DescribeWork(const TileQuery& query, TileWork& work) {
+  work = {query.rows,      query.blocks,      query.keys,
+          query.one_head,  query.copy_bytes,  query.page_copy_bytes,
+          query.page_size, query.whole_heads, query.whole_pages};
+}
+
+std::int64_t LaunchBytes(const KeyRuns& runs, const KeyCosts& costs, const LaunchDraft& launch) {
+  std::int64_t bytes = 0;
+  for (const int r : launch.runs) {
+    const KeyRun& run = runs.runs[static_cast<std::size_t>(r)];
+    bytes += costs.Bytes(run.request, run.keys);
+  }
+  return bytes;
+}
+
 // What no schedule of this launch could beat: its bytes at the data sheet's rate, or its
 // multiply-adds at the peak of the units that its kernel uses.
-double RooflineUs(const CudaContext& context, const KeyRuns& runs, const KeyCosts& costs,
+double RooflineUs(const CudaContext& context, const KeyRuns& runs, std::int64_t kv_bytes,
                   const LaunchDraft& launch) {
-  double bytes = 0;
   double flops = 0;
   for (const int r : launch.runs) {
     const KeyRun& run = runs.runs[static_cast<std::size_t>(r)];
-    bytes += static_cast<double>(costs.Bytes(run.request, run.keys));
     flops += 2.0 * static_cast<double>(run.rows) * context.dims.q_heads * context.dims.dims() *
              static_cast<double>(run.keys.end - run.keys.begin);
   }
   const bool wgmma = launch.tile.family == static_cast<int>(contract::KernelFamily::kPrefillWgmma);
   const double per_clock =
       wgmma ? context.spec.wgmma_flops_per_clock : context.spec.mma_flops_per_clock;
-  const double memory = bytes / (context.spec.read_gb_per_s * 1e3);
+  const double memory = static_cast<double>(kv_bytes) / (context.spec.read_gb_per_s * 1e3);
   const double compute = flops / (per_clock * context.spec.clock_ghz * 1e3 * context.spec.slots);
   return std::max(memory, compute);
 }
@@ -114,10 +127,13 @@ void DescribeLaunches(const CudaContext& context, const KeyRuns& runs, const Key
         launch.v_dtype = static_cast<DType>(draft.tile.v_format);
       }
       launch.cascade = draft.cascade;
+      DescribeWork(draft.query, launch.work);
     }
     launch.smem_limit_bytes = SmemLimit(draft.tile, context.spec);
     launch.items = static_cast<std::int64_t>(scratch.piece_begin[l + 1] - scratch.piece_begin[l]);
     launch.blocks = draft.grid;
+    launch.busy_blocks = draft.busy_blocks;
+    launch.kv_bytes = LaunchBytes(runs, costs, draft);
     double total = 0;  // With the set-ups that cuts add.
     for (std::size_t p = scratch.piece_begin[l]; p < scratch.piece_begin[l + 1]; ++p) {
       const Piece& piece = scratch.pieces[p];
@@ -129,7 +145,8 @@ void DescribeLaunches(const CudaContext& context, const KeyRuns& runs, const Key
     ideals += total / draft.grid;
     launch.estimated_us =
         kLaunchUs + draft.makespan_cycles / (context.spec.clock_ghz * 1e3) + draft.merge_us;
-    launch.roofline_us = RooflineUs(context, runs, costs, draft);
+    launch.merge_us = draft.merge_us;
+    launch.roofline_us = RooflineUs(context, runs, launch.kv_bytes, draft);
   }
   split.balance = ideals > 0 ? makespans / ideals : 1;
 }

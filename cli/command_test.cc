@@ -160,6 +160,32 @@ TEST(Command, BenchJson) {
   EXPECT_FALSE(list[1].at("failure").get<std::string>().empty());
 }
 
+TEST(Command, PlansForGpusThatAreNotHereAndDrawsThem) {
+  const Outcome help = Kvilt("plan --help");
+  for (const char* text : {"sm_121", "sm_90:114", "--svg"}) {
+    EXPECT_NE(help.out.find(text), std::string::npos) << text;
+  }
+  const std::filesystem::path picture = std::filesystem::temp_directory_path() /
+                                        ("kvilt_command_test." + std::to_string(getpid()) + ".svg");
+  const std::string problem = "'decode b=1 kv=131072 heads=16/2 d=512/256 kv_dtype=nvfp4'";
+  const Outcome outcome =
+      Kvilt("plan --device sm_90:114 --json --svg " + picture.string() + " " + problem);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json plan = json::parse(outcome.out);
+  EXPECT_EQ(plan.at("device"), "sm_90:114");
+  EXPECT_EQ(plan.at("slots"), 114);
+  EXPECT_EQ(plan.at("path"), "cuda/decode");
+  EXPECT_GT(plan.at("refused").size(), 5u);
+  std::stringstream svg;
+  svg << std::ifstream(picture).rdbuf();
+  std::filesystem::remove(picture);
+  EXPECT_EQ(report::XmlProblem(svg.str()), "");
+  for (const char* text : {"131072", "block 113", "ideal", "busiest"}) {
+    EXPECT_NE(svg.str().find(text), std::string::npos) << text;
+  }
+  ExpectUsageError("plan --svg x.svg 'decode kv=64' 'decode kv=128'", "2 problems");
+}
+
 TEST(Command, DemoOnTheRealCapture) {
   const std::filesystem::path report = std::filesystem::temp_directory_path() /
                                        ("kvilt_command_test." + std::to_string(getpid()) + ".html");

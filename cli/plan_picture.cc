@@ -64,14 +64,16 @@ class Drawing {
 
  private:
   void AddFacts() {
-    data_.facts.push_back(fmt::format("{}, {} {}; split {}, {} work items, up to {} splits per row",
-                                      plan_.spec.name, plan_.spec.slots,
-                                      IsCuda(plan_) ? "SMs" : "threads", Name(plan_.split.mode),
-                                      plan_.split.items, plan_.split.max_splits));
+    const std::string splits = plan_.split.max_splits > 1
+                                   ? fmt::format("up to {} splits per row", plan_.split.max_splits)
+                                   : "nothing is split";
+    data_.facts.push_back(fmt::format("{}, {} {}; split {}: {} work items, {}", plan_.spec.name,
+                                      plan_.spec.slots, IsCuda(plan_) ? "SMs" : "threads",
+                                      Name(plan_.split.mode), plan_.split.items, splits));
     for (const Launch& launch : plan_.launches) {
       if (!IsCuda(plan_)) continue;
       data_.facts.push_back(fmt::format(
-          "{}: tile {}, {} on {} of {} blocks, {:.3g} us by the model", launch.path,
+          "{}: {}; {} items on {} of {} blocks, {:.3g} us by the model", launch.path,
           launch.tile.name, launch.items, launch.busy_blocks, launch.blocks, launch.estimated_us));
     }
   }
@@ -103,7 +105,12 @@ class Drawing {
       one_head = one_head || first_only;
       drawn += request.rows.size();
     }
-    if (one_head) data_.facts.push_back("Requests of many rows show their first KV head only.");
+    if (one_head) {
+      data_.facts.push_back(
+          "Where there are many query rows, from the first at the top to the last, only KV head 0 "
+          "is "
+          "drawn.");
+    }
     if (data_.requests.size() < plan_.kv_len.size()) {
       data_.facts.push_back(fmt::format("The first {} of {} requests are drawn above.",
                                         data_.requests.size(), plan_.kv_len.size()));

@@ -82,6 +82,16 @@ double Cost(const std::vector<SplitItem>& lane) {
   return cost;
 }
 
+// Where a key lies.
+struct KeyScale {
+  Scale scale;
+  bool root = false;
+  double operator()(std::int64_t key) const {
+    const auto value = static_cast<double>(key);
+    return scale(root ? std::sqrt(value) : value);
+  }
+};
+
 class Picture {
  public:
   explicit Picture(const SplitData& data) : data_(data), svg_(kWidth, Height(data), data.title) {
@@ -109,7 +119,7 @@ class Picture {
 
  private:
   static constexpr double kFact = 18;
-  static constexpr double kSection = 44;  // Before the first row.
+  static constexpr double kSection = 52;  // Before the first row.
   static constexpr double kAxis = 44;     // Below the last.
   static constexpr double kGap = 4;       // Between requests.
 
@@ -122,8 +132,22 @@ class Picture {
     return height;
   }
 
+  // Most requests would be slivers beside the longest: a square-root scale shows both.
+  bool Skewed() const {
+    const auto brief = std::count_if(data_.requests.begin(), data_.requests.end(),
+                                     [this](const SplitRequest& request) {
+                                       std::int64_t end = 0;
+                                       for (const SplitRow& row : request.rows) {
+                                         for (const SplitBar& bar : row)
+                                           end = std::max(end, bar.key_end);
+                                       }
+                                       return end * 16 < data_.keys;
+                                     });
+    return 2 * static_cast<std::size_t>(brief) > data_.requests.size();
+  }
+
   double DrawRequests(double y) {
-    svg_.Text({kLeft, y + 22},
+    svg_.Text({kLeft, y + 32},
               fmt::format("Requests and their keys, in the colour of the {} that reads them",
                           data_.block_word),
               "section");
@@ -131,12 +155,15 @@ class Picture {
     double bottom = top;
     for (const SplitRequest& r : data_.requests) bottom += RequestHeight(data_, r) + kGap;
     const auto keys = static_cast<double>(std::max<std::int64_t>(data_.keys, 1));
-    const Scale x{0, keys, kLeft, kRight, false};
+    const bool skewed = Skewed();
+    const KeyScale x{{0, skewed ? std::sqrt(keys) : keys, kLeft, kRight, false}, skewed};
     std::vector<double> ticks;
-    for (int eighth = 0; eighth <= 8; ++eighth) ticks.push_back(keys * eighth / 8);
-    DrawXAxis(
-        svg_, x, top - 4, bottom, ticks,
-        [](double v) { return HumanTokens(static_cast<std::int64_t>(v)); }, "key");
+    for (int eighth = 0; eighth <= 8; ++eighth) ticks.push_back(x.scale.hi * eighth / 8);
+    const auto tick_text = [skewed](double v) {
+      return HumanTokens(std::llround(skewed ? v * v : v));
+    };
+    DrawXAxis(svg_, x.scale, top - 4, bottom, ticks, tick_text,
+              skewed ? "key (square-root scale)" : "key");
     double labelled = -kLabelPitch;
     for (const SplitRequest& request : data_.requests) {
       const double height = RequestHeight(data_, request);
@@ -150,13 +177,13 @@ class Picture {
     return bottom + kAxis;
   }
 
-  void DrawRequest(const SplitRequest& request, const Scale& x, double top) {
+  void DrawRequest(const SplitRequest& request, const KeyScale& x, double top) {
     const double pitch = RowPitch(data_, request);
     const double gap = pitch >= 6 ? 1 : 0;
     for (const SplitRow& row : request.rows) {
       for (const SplitBar& bar : row) {
-        const double left = x(static_cast<double>(bar.key_begin));
-        const double width = x(static_cast<double>(bar.key_end)) - left;
+        const double left = x(bar.key_begin);
+        const double width = x(bar.key_end) - left;
         svg_.Rect(left, top, std::max(0.8, width - (width > 3 ? 1 : 0)), pitch - gap,
                   fmt::format("b{}", bar.block), bar.tip);
       }
@@ -173,7 +200,7 @@ class Picture {
     }
     const double ideal =
         total / static_cast<double>(std::max<std::size_t>(launch.blocks.size(), 1));
-    svg_.Text({kLeft, y + 8}, launch.label, "section");
+    svg_.Text({kLeft, y + 20}, launch.label, "section");
     const double top = y + kSection;
     const double pitch = LanePitch(launch);
     const double bottom = top + pitch * static_cast<double>(launch.blocks.size());

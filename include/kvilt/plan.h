@@ -155,7 +155,7 @@ struct Launch {
   std::int64_t kv_bytes = 0;  // Read by its items, once for all requests of a cascade.
   double estimated_us = 0;    // By the cost model: launch, busiest block, merge.
   double merge_us = 0;        // Of these, stitching its splits.
-  double roofline_us = 0;     // Its KV bytes, or its multiply-adds, at the peak rate.
+  double roofline_us = 0;     // Its keys read once, or its multiply-adds, at the peak rate.
   TileWork work;
 
   std::int64_t smem_bytes() const {

@@ -56,9 +56,26 @@ std::int64_t LaunchBytes(const KeyRuns& runs, const KeyCosts& costs, const Launc
   return bytes;
 }
 
-// What no schedule of this launch could beat: its bytes at the data sheet's rate, or its
+// The same without what row blocks of one request read again, which L2 may serve. Their keys come
+// in order.
+std::int64_t BytesOnce(const KeyRuns& runs, const KeyCosts& costs, const LaunchDraft& launch) {
+  std::int64_t bytes = 0;
+  int request = -1;
+  contract::i64 end = 0;
+  for (const int r : launch.runs) {
+    const KeyRun& run = runs.runs[static_cast<std::size_t>(r)];
+    if (run.request != request || run.member_count > 1) end = 0;
+    request = run.request;
+    const contract::i64 begin = std::max(run.keys.begin, end);
+    if (begin < run.keys.end) bytes += costs.Bytes(run.request, {begin, run.keys.end});
+    end = std::max(end, run.keys.end);
+  }
+  return bytes;
+}
+
+// What no schedule of this launch could beat: its keys once at the data sheet's rate, or its
 // multiply-adds at the peak of the units that its kernel uses.
-double RooflineUs(const CudaContext& context, const KeyRuns& runs, std::int64_t kv_bytes,
+double RooflineUs(const CudaContext& context, const KeyRuns& runs, const KeyCosts& costs,
                   const LaunchDraft& launch) {
   double flops = 0;
   for (const int r : launch.runs) {
@@ -69,7 +86,8 @@ double RooflineUs(const CudaContext& context, const KeyRuns& runs, std::int64_t 
   const bool wgmma = launch.tile.family == static_cast<int>(contract::KernelFamily::kPrefillWgmma);
   const double per_clock =
       wgmma ? context.spec.wgmma_flops_per_clock : context.spec.mma_flops_per_clock;
-  const double memory = static_cast<double>(kv_bytes) / (context.spec.read_gb_per_s * 1e3);
+  const double memory =
+      static_cast<double>(BytesOnce(runs, costs, launch)) / (context.spec.read_gb_per_s * 1e3);
   const double compute = flops / (per_clock * context.spec.clock_ghz * 1e3 * context.spec.slots);
   return std::max(memory, compute);
 }
@@ -146,7 +164,7 @@ void DescribeLaunches(const CudaContext& context, const KeyRuns& runs, const Key
     launch.estimated_us =
         kLaunchUs + draft.makespan_cycles / (context.spec.clock_ghz * 1e3) + draft.merge_us;
     launch.merge_us = draft.merge_us;
-    launch.roofline_us = RooflineUs(context, runs, launch.kv_bytes, draft);
+    launch.roofline_us = RooflineUs(context, runs, costs, draft);
   }
   split.balance = ideals > 0 ? makespans / ideals : 1;
 }

@@ -31,9 +31,10 @@ void AddTile(const Launch& launch, const TileShape& tile, ExplainText& text) {
                                     : std::string("; they fetch for themselves"));
   text.Line("  registers", "{} of {} that a computing thread has; {} per SM", RegistersNeeded(tile),
             RegistersOf(tile), CountText(tile.blocks_per_sm, "block"));
-  text.Line("  copies", "{}, {}", tile.bulk_copy ? "whole pages (bulk)" : "asynchronous",
-            tile.bulk_copy ? "one for each side of a page"
-                           : fmt::format("{} at a time", CountText(tile.copy_bytes, "byte")));
+  text.Line("  copies", "{}",
+            tile.bulk_copy
+                ? std::string("bulk, a stretch of a page each")
+                : fmt::format("asynchronous, {} each", CountText(tile.copy_bytes, "byte")));
   std::string stages = CountText(tile.stages, "stage") + " as stored";
   if (tile.stages == 0) stages = "no ring";
   if (tile.operand_stages > 0) {
@@ -58,27 +59,29 @@ void AddTime(const Plan& plan, std::size_t l, ExplainText& text) {
             launch.estimated_us - kLaunchUs - launch.merge_us, launch.merge_us,
             RooflineText(launch.estimated_us, launch.roofline_us));
   const TileEstimate e = EstimateItems(plan, l);
-  text.Line("", "by resource: memory {:.1f}, issue {:.1f}, mma {:.1f}, copies {:.1f} us",
-            e.memory_us, e.issue_us, e.mma_us, e.copy_us);
+  text.Line("",
+            "by resource: memory {:.1f}, issue {:.1f}, mma {:.1f}, copies {:.1f}, merge {:.1f} us",
+            e.memory_us, e.issue_us, e.mma_us, e.copy_us, launch.merge_us);
 }
 
 // The first few of each kind; DescribeJson has them all.
 void AddPassedOver(const Plan& plan, std::size_t l, ExplainText& text) {
   constexpr std::size_t kFeasibleShown = 8, kRefusedShown = 4;
   const std::vector<PassedOver> list = WeighAgain(plan, l);
-  const auto feasible =
-      static_cast<std::size_t>(std::count_if(list.begin(), list.end(), [](const PassedOver& tile) {
-        return tile.reason == TileReason::kFeasible;
-      }));
+  std::size_t width = 0;
+  for (const PassedOver& tile : list) width = std::max(width, tile.name.size());
+  const auto feasible = std::count_if(list.begin(), list.end(), [](const PassedOver& tile) {
+    return tile.reason == TileReason::kFeasible;
+  });
   text.Line("passed over", "{} that would run, {} that would not", CountText(feasible, "tile"),
-            list.size() - feasible);
+            static_cast<std::ptrdiff_t>(list.size()) - feasible);
   for (std::size_t begin = 0; begin < list.size();) {
     std::size_t end = begin;
     while (end < list.size() && list[end].reason == list[begin].reason) ++end;
     const bool runs = list[begin].reason == TileReason::kFeasible;
     const std::size_t shown = std::min(end, begin + (runs ? kFeasibleShown : kRefusedShown));
     for (std::size_t i = begin; i < shown; ++i) {
-      text.Line("", "{:<44} {}", list[i].name, list[i].text);
+      text.Line("", "{:<{}}  {}", list[i].name, width, list[i].text);
     }
     if (shown < end) {
       text.Line("", "... {} more {}", end - shown,

@@ -180,7 +180,7 @@ TEST(Command, PlansForGpusThatAreNotHereAndDrawsThem) {
   svg << std::ifstream(picture).rdbuf();
   std::filesystem::remove(picture);
   EXPECT_EQ(report::XmlProblem(svg.str()), "");
-  for (const char* text : {"131072", "block 113", "ideal", "busiest"}) {
+  for (const char* text : {"131072", ".b113 {", "ideal", "busiest"}) {
     EXPECT_NE(svg.str().find(text), std::string::npos) << text;
   }
   ExpectUsageError("plan --svg x.svg 'decode kv=64' 'decode kv=128'", "2 problems");

@@ -106,6 +106,11 @@ void AddPlanCommand(CLI::App& app, int& exit_code) {
   auto args = std::make_shared<PlanArgs>();
   AddProblemArguments(*command, args->problems, true);
   AddDeviceOptions(*command, args->device);
+  command->get_option("--device")
+      ->description(
+          "For what: cpu, a SIMD target such as cpu:avx2, or a GPU such as sm_90 or sm_90:114; "
+          "none need "
+          "be here");
   command->add_flag("--explain", args->describe.explain,
                     "Also why: tiles passed over, bytes by part, copy widths, balance");
   command->add_flag("--items", args->describe.items, "List every work item");

@@ -76,9 +76,12 @@ double LanePitch(const SplitLaunch& launch) {
                     22.0);
 }
 
+// What no plan should have draws nothing.
+double Cost(const SplitItem& item) { return std::isfinite(item.cost) ? item.cost : 0; }
+
 double Cost(const std::vector<SplitItem>& lane) {
   double cost = 0;
-  for (const SplitItem& item : lane) cost += item.cost;
+  for (const SplitItem& item : lane) cost += Cost(item);
   return cost;
 }
 
@@ -230,7 +233,7 @@ class Picture {
       for (std::size_t i = 0; i < launch.blocks[b].size(); ++i) {
         const SplitItem& item = launch.blocks[b][i];
         const double left = x(at);
-        at += item.cost;
+        at += Cost(item);
         const double width = x(at) - left;
         svg_.Rect(left, y, std::max(0.8, width - (width > 3 ? 1 : 0)),
                   pitch - (pitch > 4 ? 1 : 0.5), fmt::format("b{}{}", b, i % 2 == 0 ? "" : " soft"),

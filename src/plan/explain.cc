@@ -103,11 +103,16 @@ void AddReasons(const Plan& plan, ExplainText& text) {
 
 void AddItems(const Plan& plan, ExplainText& text) {
   text.Blank();
-  text.Line("items", "{:>6} {:>8} {:>14} {:>10} {:>20} {:>6} {:>12}", "item", "request", "rows",
-            "heads", "keys", "split", "partial row");
+  const bool cuda = plan.spec.kind == DeviceKind::kCuda;
+  const auto where = [cuda](const std::string& launch, const std::string& block) {
+    return cuda ? fmt::format("{:>6} {:>6} ", launch, block) : std::string();
+  };
+  text.Line("items", "{}{:>6} {:>8} {:>14} {:>10} {:>20} {:>6} {:>12}", where("launch", "block"),
+            "item", "request", "rows", "heads", "keys", "split", "partial row");
   for (const WorkItemInfo& item : WorkItems(plan)) {
-    text.Line("", "{:>6} {:>8} {:>14} {:>10} {:>20} {:>6} {:>12}", item.item, item.request,
-              fmt::format("{}..{}", item.row_begin, item.row_end),
+    text.Line("", "{}{:>6} {:>8} {:>14} {:>10} {:>20} {:>6} {:>12}",
+              where(fmt::format("{}", item.launch + 1), fmt::format("{}", item.block)), item.item,
+              item.request, fmt::format("{}..{}", item.row_begin, item.row_end),
               fmt::format("{}..{}", item.head_begin, item.head_end),
               fmt::format("{}..{}", item.key_begin, item.key_end), item.split,
               item.partial < 0 ? std::string("-") : fmt::format("{}", item.partial));

@@ -97,8 +97,9 @@ void AddPassedOver(const Plan& plan, std::size_t l, ExplainText& text) {
 void AddLaunchSummary(const Plan& plan, ExplainText& text) {
   double us = 0, roofline_us = 0;
   for (const Launch& launch : plan.launches) {
-    text.Line(&launch == plan.launches.data() ? "tile" : "", "{}{}", launch.tile.name,
-              launch.cascade ? ", for shared segments" : "");
+    text.Line(&launch == plan.launches.data() ? "tile" : "", "{}{}{}", launch.tile.name,
+              launch.cascade ? ", for shared segments" : "",
+              launch.items == 0 ? ", without items now" : "");
     us += launch.estimated_us;
     roofline_us += launch.roofline_us;
   }

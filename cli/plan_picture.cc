@@ -73,8 +73,8 @@ class Drawing {
     for (const Launch& launch : plan_.launches) {
       if (!IsCuda(plan_)) continue;
       data_.facts.push_back(fmt::format(
-          "{}: {}; {} items on {} of {} blocks, {:.3g} us by the model", launch.path,
-          launch.tile.name, launch.items, launch.busy_blocks, launch.blocks, launch.estimated_us));
+          "{}: {}; {} items on {} of {} blocks, {} by the model", launch.path, launch.tile.name,
+          launch.items, launch.busy_blocks, launch.blocks, HumanTime(launch.estimated_us)));
     }
   }
 
@@ -94,11 +94,9 @@ class Drawing {
       report::SplitRequest& request = data_.requests.emplace_back();
       request.label = fmt::format("request {}", r);
       const bool first_only = count[r] > kMostRowsOfRequest;
-      const auto begin = rows.lower_bound({static_cast<std::int64_t>(r), 0, 0});
-      for (auto it = begin;
-           it != rows.end() && std::get<0>(it->first) == std::get<0>(begin->first) &&
-           std::get<0>(it->first) == static_cast<std::int64_t>(r);
-           ++it) {
+      const auto id = static_cast<std::int64_t>(r);
+      const auto end = rows.lower_bound({id + 1, 0, 0});
+      for (auto it = rows.lower_bound({id, 0, 0}); it != end; ++it) {
         if (first_only && std::get<2>(it->first) > 0) continue;
         request.rows.push_back(std::move(it->second));
       }
@@ -106,10 +104,7 @@ class Drawing {
       drawn += request.rows.size();
     }
     if (one_head) {
-      data_.facts.push_back(
-          "Where there are many query rows, from the first at the top to the last, only KV head 0 "
-          "is "
-          "drawn.");
+      data_.facts.push_back("Of many query rows, from first to last, only KV head 0 is drawn.");
     }
     if (data_.requests.size() < plan_.kv_len.size()) {
       data_.facts.push_back(fmt::format("The first {} of {} requests are drawn above.",

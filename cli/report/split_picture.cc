@@ -55,15 +55,30 @@ std::string BlockColor(std::size_t block, std::size_t blocks) {
   return fmt::format("#{:02x}{:02x}{:02x}", rgb[0], rgb[1], rgb[2]);
 }
 
-// Height of one row of a request: more where it is cut, so that the cuts show.
-double RowPitch(const SplitData& data, const SplitRequest& request) {
+std::size_t RowCount(const SplitData& data) {
   std::size_t rows = 0;
   for (const SplitRequest& r : data.requests) rows += r.rows.size();
+  return rows;
+}
+
+// Height of one row of a request: more where it is cut, so that the cuts show.
+double RowPitch(const SplitData& data, const SplitRequest& request) {
+  constexpr std::size_t kManyRows = 200;
+  const std::size_t rows = RowCount(data);
   const double pitch =
       std::clamp(640 / static_cast<double>(std::max<std::size_t>(rows, 1)), 2.0, 16.0);
   const bool cut = std::any_of(request.rows.begin(), request.rows.end(),
                                [](const SplitRow& row) { return row.size() > 1; });
-  return cut && request.rows.size() <= 16 ? std::max(pitch, 9.0) : pitch;
+  return cut && rows <= kManyRows ? std::max(pitch, 9.0) : pitch;
+}
+
+// Between requests.
+double Gap(const SplitData& data) { return data.requests.size() > 100 ? 1 : 4; }
+
+// A problem of many requests has a long text.
+std::string Shortened(const std::string& title) {
+  constexpr std::size_t kMost = 90;
+  return title.size() <= kMost ? title : title.substr(0, kMost) + " ...";
 }
 
 double RequestHeight(const SplitData& data, const SplitRequest& request) {
@@ -105,7 +120,7 @@ class Picture {
 
   std::string Draw() {
     svg_.Rect(0, 0, kWidth, Height(data_), "paper");
-    svg_.Text({24, 34}, data_.title, "title");
+    svg_.Text({24, 34}, Shortened(data_.title), "title");
     double y = 56;
     for (const std::string& fact : data_.facts) {
       svg_.Text({24, y}, fact, "fact");
@@ -124,11 +139,10 @@ class Picture {
   static constexpr double kFact = 18;
   static constexpr double kSection = 52;  // Before the first row.
   static constexpr double kAxis = 44;     // Below the last.
-  static constexpr double kGap = 4;       // Between requests.
 
   static double Height(const SplitData& data) {
     double height = 56 + kFact * static_cast<double>(data.facts.size()) + kSection + kAxis + 10;
-    for (const SplitRequest& r : data.requests) height += RequestHeight(data, r) + kGap;
+    for (const SplitRequest& r : data.requests) height += RequestHeight(data, r) + Gap(data);
     for (const SplitLaunch& launch : data.launches) {
       height += kSection + kAxis + LanePitch(launch) * static_cast<double>(launch.blocks.size());
     }
@@ -156,7 +170,7 @@ class Picture {
               "section");
     double top = y + kSection;
     double bottom = top;
-    for (const SplitRequest& r : data_.requests) bottom += RequestHeight(data_, r) + kGap;
+    for (const SplitRequest& r : data_.requests) bottom += RequestHeight(data_, r) + Gap(data_);
     const auto keys = static_cast<double>(std::max<std::int64_t>(data_.keys, 1));
     const bool skewed = Skewed();
     const KeyScale x{{0, skewed ? std::sqrt(keys) : keys, kLeft, kRight, false}, skewed};
@@ -175,7 +189,7 @@ class Picture {
         svg_.Text({kLeft - 10, labelled + 4}, request.label, "label", Anchor::kEnd);
       }
       DrawRequest(request, x, top);
-      top += height + kGap;
+      top += height + Gap(data_);
     }
     return bottom + kAxis;
   }

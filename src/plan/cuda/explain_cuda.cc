@@ -85,7 +85,7 @@ void AddPassedOver(const Plan& plan, std::size_t l, ExplainText& text) {
     }
     if (shown < end) {
       text.Line("", "... {} more {}", end - shown,
-                runs ? fmt::format("up to {:.3g} us", list[end - 1].us)
+                runs ? "up to " + UsText(list[end - 1].us)
                      : fmt::format("for {}", ReasonName(list[begin].reason)));
     }
     begin = end;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "src/plan/cuda/tile_candidates.h"
+#include "src/plan/explain_text.h"
 #include "src/plan/plan_data.h"
 
 namespace kvilt::plan::cuda {
@@ -97,18 +98,19 @@ class Weighing {
 
   std::string WhyNot(const TileShape& tile, double us) const {
     if (!plan_.options.tile.empty() && TileName(tile) != plan_.options.tile) {
-      return fmt::format("options.tile asks for another ({:.3g} us)", us);
+      return fmt::format("options.tile asks for another ({})", UsText(us));
     }
     const auto decode = static_cast<int>(KernelFamily::kDecode);
     if (chosen_.family == decode && tile.family != decode && query_.rows <= kFewRows) {
-      return fmt::format("not considered: one decode tile holds all rows ({:.3g} us)", us);
+      return fmt::format("not considered: one decode tile holds all rows ({})", UsText(us));
     }
     const double slower = 100 * (us / chosen_us_ - 1);
     // Never while this file asks what the planner asked.
-    if (slower < -0.05) return fmt::format("{:.1f} % faster by the model ({:.3g} us)", -slower, us);
-    if (slower < 0.05) return fmt::format("no faster by the model ({:.3g} us)", us);
-    return fmt::format("{:.{}f} % slower by the model ({:.3g} us)", slower, slower < 10 ? 1 : 0,
-                       us);
+    if (slower < -0.05)
+      return fmt::format("{:.1f} % faster by the model ({})", -slower, UsText(us));
+    if (slower < 0.05) return fmt::format("no faster by the model ({})", UsText(us));
+    return fmt::format("{:.{}f} % slower by the model ({})", slower, slower < 10 ? 1 : 0,
+                       UsText(us));
   }
 
   const Plan& plan_;

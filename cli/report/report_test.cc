@@ -11,6 +11,7 @@
 #include "cli/report/page.h"
 #include "cli/report/pictures.h"
 #include "cli/report/plots.h"
+#include "cli/report/split_picture.h"
 #include "cli/report/svg.h"
 #include "cli/report/xml_check.h"
 
@@ -120,6 +121,9 @@ TEST(Plots, AreWellFormedAndFiniteOnAnyNumbers) {
       WorkPicture("t", {}, {}, 0),
       WorkPicture("t", {{kNasty, 128, {{0, 0, 2, 0, 64}, {1, 0, 2, 64, 128}}}},
                   AssignToLanes({{0, 0, 64}, {0, 1, 64}}, 2), 2),
+      SplitPicture({}),
+      SplitPicture({"t", {kNasty}, 8, {{kNasty, {{{0, 8, 0, kNasty}}, {}}}, {"empty", {}}}, {}}),
+      SplitPicture({"t", {}, 0, {}, {{kNasty, {{{nan, kNasty}}, {}, {{inf, ""}}}}, {"none", {}}}}),
       PagePicture("t", {{kNasty, 3, {{7, PageKind::kShared, 1}, {8, PageKind::kCopied, 0.5}}}}),
   };
   for (const std::string& svg : drawings) {
@@ -128,6 +132,22 @@ TEST(Plots, AreWellFormedAndFiniteOnAnyNumbers) {
     EXPECT_EQ(svg.find("=\"-nan"), std::string::npos) << svg;
     EXPECT_EQ(svg.find("=\"inf"), std::string::npos) << svg;
   }
+}
+
+TEST(SplitPicture, MarksTheBusiestBlockAndTheIdeal) {
+  SplitData data;
+  data.keys = 100;
+  data.requests = {{"request 0", {{{0, 60, 0, "first"}, {60, 100, 1, "second"}}}}};
+  data.launches = {{"launch", {{{6, "first"}}, {{4, "second"}}}}};
+  const std::string svg = SplitPicture(data);
+  for (const char* part : {"busiest 6.00", "ideal 5.00", "request 0", "block 1", ".b1 {", "first",
+                           "second", "width=\"1180\""}) {
+    EXPECT_NE(svg.find(part), std::string::npos) << part << "\n" << svg;
+  }
+  EXPECT_EQ(svg.find("square-root"), std::string::npos);
+  // Most requests are short: a scale on which they show.
+  for (int r = 1; r < 4; ++r) data.requests.push_back({"short", {{{0, 2, 1, ""}}}});
+  EXPECT_NE(SplitPicture(data).find("square-root"), std::string::npos);
 }
 
 TEST(Page, IsSelfContainedAndWellFormed) {

@@ -107,4 +107,11 @@ std::string Svg::Finish() const {
       width_, height_, body_);
 }
 
+std::string Svg::FinishFile(std::string_view style) const {
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+      "viewBox=\"0 0 {0:.0f} {1:.0f}\" role=\"img\">\n<style>{2}</style>\n{3}</svg>\n",
+      width_, height_, style, body_);
+}
+
 }  // namespace kvilt::cli::report

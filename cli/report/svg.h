@@ -36,6 +36,8 @@ class Svg {
 
   double width() const { return width_; }
   std::string Finish() const;
+  // As a file of its own, of the natural size, with these style rules.
+  std::string FinishFile(std::string_view style) const;
 
  private:
   void Close(std::string_view element, std::string_view tip);

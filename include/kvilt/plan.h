@@ -119,6 +119,22 @@ struct OperandSignature {
   friend bool operator==(const OperandSignature&, const OperandSignature&) = default;
 };
 
+// CUDA: what the tiles of a launch were weighed for; with the plan's dims and options enough for
+// Describe to weigh them again. Updates keep the tile, so they keep this too.
+struct TileWork {
+  int rows = 0;             // Query rows times group that want to share a read of the keys.
+  std::int64_t blocks = 0;  // Row blocks,
+  std::int64_t keys = 0;    // and their keys together. kFixed: nominal, so that bits do not follow.
+  bool one_head = false;    // Only tiles of one KV head: a group is cut into slices.
+  // How the caches lie in memory.
+  int copy_bytes = 16;       // The narrowest copy of one head's codes and scales,
+  int page_copy_bytes = 16;  // and of a whole page's.
+  std::int64_t page_size = 0;
+  bool whole_heads = false;  // A page of one head is one stretch,
+  bool whole_pages = false;  // a page of all heads is.
+  friend bool operator==(const TileWork&, const TileWork&) = default;
+};
+
 // One launch: all items of one tile. The CPU has one; a GPU one for each class of query lengths and
 // each pair of K and V dtypes that the batch has.
 struct Launch {
@@ -132,10 +148,15 @@ struct Launch {
   std::vector<SmemPart> smem;  // Shared memory of a block, or a worker's working set.
   std::int64_t smem_limit_bytes = 0;
   std::int64_t items = 0;
-  int blocks = 0;           // CUDA: the persistent grid.
-  double balance = 0;       // As in SplitSummary, of this launch.
-  double estimated_us = 0;  // CUDA: by the cost model, merge included.
-  double roofline_us = 0;   // CUDA: reading its KV bytes, or its multiply-adds, at the peak rate.
+  double balance = 0;  // As in SplitSummary, of this launch.
+  // CUDA only.
+  int blocks = 0;             // The persistent grid,
+  int busy_blocks = 0;        // and those of it that have items.
+  std::int64_t kv_bytes = 0;  // Read by its items, once for all requests of a cascade.
+  double estimated_us = 0;    // By the cost model: launch, busiest block, merge.
+  double merge_us = 0;        // Of these, stitching its splits.
+  double roofline_us = 0;     // Its keys read once, or its multiply-adds, at the peak rate.
+  TileWork work;
 
   std::int64_t smem_bytes() const {
     std::int64_t total = 0;
@@ -210,6 +231,7 @@ struct WorkItemInfo {
   std::int64_t split = 0;  // Index of the split of this row block, in key order.
   // First vector (row of a query head) in the workspace; -1 = writes out and lse directly.
   std::int64_t partial = -1;
+  std::int64_t cost = 0;  // Of the whole item, modelled: SM cycles (CUDA), multiply-adds (CPU).
   friend bool operator==(const WorkItemInfo&, const WorkItemInfo&) = default;
 };
 std::vector<WorkItemInfo> WorkItems(const Plan& plan);

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kvilt/plan.h"
+#include "src/plan/cuda/explain_cuda_json.h"
 
 namespace kvilt {
 namespace {
@@ -16,18 +17,52 @@ Json TileJson(const TileChoice& tile) {
           {"head_dim_vo", tile.head_dim_vo},
           {"kv_heads", tile.kv_heads},
           {"stages", tile.stages},
-          {"warps", tile.warps}};
+          {"warps", tile.warps},
+          {"warps_rows", tile.warps_rows},
+          {"warps_kv", tile.warps_kv},
+          {"warps_vo", tile.warps_vo},
+          {"producer_warps", tile.producer_warps},
+          {"registers", tile.registers},
+          {"blocks_per_sm", tile.blocks_per_sm},
+          {"copy_bytes", tile.copy_bytes},
+          {"bulk_copy", tile.bulk_copy},
+          {"fused_merge", tile.fused_merge}};
 }
 
-Json SmemJson(const Plan& plan) {
+Json SmemJson(const Launch& launch) {
   Json parts = Json::array();
-  std::int64_t total = 0;
-  for (const SmemPart& part : plan.launch().smem) {
+  for (const SmemPart& part : launch.smem) {
     parts.push_back({{"name", part.name}, {"bytes", part.bytes}});
-    total += part.bytes;
   }
-  return {
-      {"total_bytes", total}, {"limit_bytes", plan.launch().smem_limit_bytes}, {"parts", parts}};
+  return {{"total_bytes", launch.smem_bytes()},
+          {"limit_bytes", launch.smem_limit_bytes},
+          {"parts", parts}};
+}
+
+Json LaunchesJson(const Plan& plan) {
+  Json launches = Json::array();
+  for (std::size_t l = 0; l < plan.launches.size(); ++l) {
+    const Launch& launch = plan.launches[l];
+    Json json = {{"path", launch.path},
+                 {"tile", TileJson(launch.tile)},
+                 {"smem", SmemJson(launch)},
+                 {"items", launch.items},
+                 {"balance", launch.balance}};
+    if (plan.spec.kind == DeviceKind::kCuda) plan::cuda::AddLaunchJson(plan, l, json);
+    launches.push_back(std::move(json));
+  }
+  return launches;
+}
+
+// Paths, and the tiles of the first launch.
+Json RefusedJson(const Plan& plan, const Json& launches) {
+  Json refused = Json::array();
+  for (const Refusal& refusal : plan.refused) {
+    refused.push_back({{"tile", refusal.name}, {"reason", refusal.reason}});
+  }
+  if (!launches[0].contains("refused")) return refused;
+  for (const Json& tile : launches[0]["refused"]) refused.push_back(tile);
+  return refused;
 }
 
 Json SplitJson(const SplitSummary& split) {
@@ -45,11 +80,14 @@ Json ItemsJson(const Plan& plan) {
   for (const WorkItemInfo& item : WorkItems(plan)) {
     items.push_back({{"item", item.item},
                      {"request", item.request},
+                     {"launch", item.launch},
+                     {"block", item.block},
                      {"rows", {item.row_begin, item.row_end}},
                      {"heads", {item.head_begin, item.head_end}},
                      {"keys", {item.key_begin, item.key_end}},
                      {"split", item.split},
-                     {"partial", item.partial}});
+                     {"partial", item.partial},
+                     {"cost", item.cost}});
   }
   return items;
 }
@@ -69,21 +107,20 @@ Json OperandsJson(const Plan& plan) {
 }  // namespace
 
 std::string DescribeJson(const Plan& plan, DescribeOptions options) {
+  const Json launches = LaunchesJson(plan);
   Json json = {{"device", plan.spec.name},
                {"slots", plan.spec.slots},
                {"path", plan.path()},
                {"accuracy", Name(plan.accuracy)},
                {"tile", TileJson(plan.launch().tile)},
-               {"smem", SmemJson(plan)},
+               {"smem", SmemJson(plan.launch())},
                {"split", SplitJson(plan.split)},
                {"workspace_bytes", plan.workspace_bytes},
                {"plan_data_bytes", plan.plan_data_bytes()},
                {"kv_bytes", plan.kv_bytes},
                {"flops", plan.flops}};
-  json["refused"] = Json::array();
-  for (const Refusal& refusal : plan.refused) {
-    json["refused"].push_back({{"tile", refusal.name}, {"reason", refusal.reason}});
-  }
+  json["refused"] = RefusedJson(plan, launches);
+  json["launches"] = launches;
   json["copy_widths"] = Json::array();
   for (const CopyWidth& width : plan.copy_widths) {
     json["copy_widths"].push_back({{"operand", width.operand}, {"bytes", width.bytes}});

@@ -106,7 +106,7 @@ Status FillKind(const AttentionRequest& request, PlanScratch& scratch, Plan& pla
   Result<PathChoice> path = ChoosePath(request, plan.spec, plan.options);
   if (!path.ok()) return path.status();
   plan.refused = std::move(path->refused);
-  plan.launches.resize(1);
+  plan.launches.assign(1, {});  // Nothing of a plan that stood here before.
   plan.launches.front().path = path->name;
   scratch.path = path->id;
   return {};

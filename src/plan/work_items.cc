@@ -83,6 +83,7 @@ std::vector<WorkItemInfo> WorkItems(const Plan& plan) {
       info.key_begin = item.key_begin;
       info.key_end = item.key_end;
       info.split = span.split;
+      info.cost = item.cost;
       if (block.splits > 1) info.partial = block.partial_begin + span.split * block.vectors();
     }
   }

@@ -41,22 +41,52 @@ void DescribeSmem(const TileShape& tile, std::vector<kvilt::SmemPart>& parts) {
   if (padding > 0) parts.push_back({std::string(SmemPartName(SmemPart::kPadding)), padding});
 }
 
-// What no schedule of this launch could beat: its bytes at the data sheet's rate, or its
+void DescribeWork(const TileQuery& query, TileWork& work) {
+  work = {query.rows,      query.blocks,      query.keys,
+          query.one_head,  query.copy_bytes,  query.page_copy_bytes,
+          query.page_size, query.whole_heads, query.whole_pages};
+}
+
+// KV bytes of a launch's items; and without what row blocks of one request read again, which L2 may
+// serve. Their keys come in order.
+struct LaunchBytes {
+  std::int64_t read = 0;
+  std::int64_t once = 0;
+};
+LaunchBytes BytesOf(const KeyRuns& runs, const KeyCosts& costs, const LaunchDraft& launch) {
+  LaunchBytes bytes;
+  int request = -1;
+  contract::i64 end = 0;
+  for (const int r : launch.runs) {
+    const KeyRun& run = runs.runs[static_cast<std::size_t>(r)];
+    if (run.request != request || run.member_count > 1) end = 0;
+    request = run.request;
+    const std::int64_t all = costs.Bytes(run.request, run.keys);
+    bytes.read += all;
+    if (end <= run.keys.begin) {
+      bytes.once += all;
+    } else if (end < run.keys.end) {
+      bytes.once += costs.Bytes(run.request, {end, run.keys.end});
+    }
+    end = std::max(end, run.keys.end);
+  }
+  return bytes;
+}
+
+// What no schedule of this launch could beat: its keys once at the data sheet's rate, or its
 // multiply-adds at the peak of the units that its kernel uses.
-double RooflineUs(const CudaContext& context, const KeyRuns& runs, const KeyCosts& costs,
+double RooflineUs(const CudaContext& context, const KeyRuns& runs, std::int64_t bytes_once,
                   const LaunchDraft& launch) {
-  double bytes = 0;
   double flops = 0;
   for (const int r : launch.runs) {
     const KeyRun& run = runs.runs[static_cast<std::size_t>(r)];
-    bytes += static_cast<double>(costs.Bytes(run.request, run.keys));
     flops += 2.0 * static_cast<double>(run.rows) * context.dims.q_heads * context.dims.dims() *
              static_cast<double>(run.keys.end - run.keys.begin);
   }
   const bool wgmma = launch.tile.family == static_cast<int>(contract::KernelFamily::kPrefillWgmma);
   const double per_clock =
       wgmma ? context.spec.wgmma_flops_per_clock : context.spec.mma_flops_per_clock;
-  const double memory = bytes / (context.spec.read_gb_per_s * 1e3);
+  const double memory = static_cast<double>(bytes_once) / (context.spec.read_gb_per_s * 1e3);
   const double compute = flops / (per_clock * context.spec.clock_ghz * 1e3 * context.spec.slots);
   return std::max(memory, compute);
 }
@@ -114,10 +144,14 @@ void DescribeLaunches(const CudaContext& context, const KeyRuns& runs, const Key
         launch.v_dtype = static_cast<DType>(draft.tile.v_format);
       }
       launch.cascade = draft.cascade;
+      DescribeWork(draft.query, launch.work);
     }
     launch.smem_limit_bytes = SmemLimit(draft.tile, context.spec);
     launch.items = static_cast<std::int64_t>(scratch.piece_begin[l + 1] - scratch.piece_begin[l]);
     launch.blocks = draft.grid;
+    launch.busy_blocks = draft.busy_blocks;
+    const LaunchBytes bytes = BytesOf(runs, costs, draft);
+    launch.kv_bytes = bytes.read;
     double total = 0;  // With the set-ups that cuts add.
     for (std::size_t p = scratch.piece_begin[l]; p < scratch.piece_begin[l + 1]; ++p) {
       const Piece& piece = scratch.pieces[p];
@@ -129,7 +163,8 @@ void DescribeLaunches(const CudaContext& context, const KeyRuns& runs, const Key
     ideals += total / draft.grid;
     launch.estimated_us =
         kLaunchUs + draft.makespan_cycles / (context.spec.clock_ghz * 1e3) + draft.merge_us;
-    launch.roofline_us = RooflineUs(context, runs, costs, draft);
+    launch.merge_us = draft.merge_us;
+    launch.roofline_us = RooflineUs(context, runs, bytes.once, draft);
   }
   split.balance = ideals > 0 ? makespans / ideals : 1;
 }

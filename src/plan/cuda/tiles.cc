@@ -74,9 +74,7 @@ std::optional<ChosenTile> ChooseTile(const TileQuery& query, const DeviceSpec& s
     if (!best || estimate.us < best->estimate.us) best = {tile, estimate};
   };
   internal::DecodeTiles(query, spec, consider);
-  // One tile of 8 rows holds them all: the operand tiles of the other families would only add to
-  // the work.
-  if (best && query.rows <= 8 && name.empty()) return best;
+  if (best && query.rows <= kFewRows && name.empty()) return best;
   internal::PrefillTiles(query, spec, consider);
   internal::WgmmaTiles(query, spec, consider);
   return best;

@@ -41,6 +41,9 @@ struct TileQuery {
 };
 
 inline constexpr int kMostRows = 128;
+// One decode tile holds so many: the operand tiles of the other families would only add to the
+// work, so they are not considered.
+inline constexpr int kFewRows = 8;
 
 // Why a tile is passed over.
 enum class TileReason : std::uint8_t {

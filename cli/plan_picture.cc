@@ -104,7 +104,7 @@ class Drawing {
       drawn += request.rows.size();
     }
     if (one_head) {
-      data_.facts.push_back("Of many query rows, from first to last, only KV head 0 is drawn.");
+      data_.facts.emplace_back("Of many query rows, from first to last, only KV head 0 is drawn.");
     }
     if (data_.requests.size() < plan_.kv_len.size()) {
       data_.facts.push_back(fmt::format("The first {} of {} requests are drawn above.",

@@ -53,7 +53,9 @@ struct PlanOptions {
   std::int64_t workspace_limit_bytes = -1;  // -1 = no limit. kAuto fits any value, 0 included.
   std::string path;                         // Empty = chosen. Else the path or a refusal.
   std::string tile;                         // CUDA: the same for a tile, by TileChoice::name.
-  bool allow_cascade = true;                // Read shared segments once for all owners if it pays.
+  // Read shared segments once for all owners if it pays. Never in kOff, nor in kFixed on CUDA,
+  // where another tile would make bits depend on who shares.
+  bool allow_cascade = true;
   // Room for UpdatePlan: workspace_bytes, plan data, grid and tiles hold for every batch within, so
   // a captured graph stays right while lengths change. The batch planned for decides which classes
   // of query lengths have a launch. Heads and head dims must be the request's.

@@ -207,6 +207,10 @@ TEST(CudaPlan, P89_CascadeWhereItPays) {
   EXPECT_LT(cascade_us, flat_us);
   EXPECT_EQ(PlanOf(Shared(1, 4096, 100)).split.cascade_items, 0);
   EXPECT_EQ(PlanOf(Shared(8, 1, 100)).split.cascade_items, 0);
+  PlanOptions fixed;
+  fixed.split = SplitMode::kFixed;
+  fixed.fixed_split_rows = 1024;
+  EXPECT_EQ(PlanOf(Shared(128, 4096, 100), CudaSpec(90), fixed).split.cascade_items, 0);
 }
 
 // P31: verify rows are packed with the group and cut like decode, in one launch; where reading

@@ -161,8 +161,9 @@ void DescribeLaunches(const CudaContext& context, const KeyRuns& runs, const Key
     launch.balance = total > 0 ? draft.makespan_cycles * draft.grid / total : 1;
     makespans += draft.makespan_cycles;
     ideals += total / draft.grid;
-    launch.estimated_us =
-        kLaunchUs + draft.makespan_cycles / (context.spec.clock_ghz * 1e3) + draft.merge_us;
+    // A launch without items is there for updates to come and takes no time until then.
+    const double run_us = draft.makespan_cycles / (context.spec.clock_ghz * 1e3) + draft.merge_us;
+    launch.estimated_us = launch.items > 0 ? kLaunchUs + run_us : 0;
     launch.merge_us = draft.merge_us;
     launch.roofline_us = RooflineUs(context, runs, bytes.once, draft);
   }

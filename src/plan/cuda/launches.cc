@@ -82,7 +82,8 @@ class LaunchChooser {
   }
 
   std::int64_t ChooseCascades() {
-    if (context_.options.split == SplitMode::kOff || !context_.options.allow_cascade) return 0;
+    // kFixed: another tile for shared keys would let a row's bits depend on who shares them.
+    if (context_.options.split != SplitMode::kAuto || !context_.options.allow_cascade) return 0;
     for (std::size_t l = 0; l < scratch_.launch_count; ++l) {
       if (scratch_.launches[l].slices > 1 || scratch_.launches[l].formats == kAnyFormats) return 0;
     }

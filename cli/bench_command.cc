@@ -148,7 +148,8 @@ int RunPlanningBench(const BenchArgs& args) {
     json.push_back(ToJson(*times));
     table.Add({HumanTime(times->plan_us), HumanTime(times->replan_us), HumanTime(times->sort_us),
                fmt::format("{:.1f}", times->plan_us / times->sort_us),
-               fmt::format("{}", times->items), HumanBytes(times->plan_data_bytes),
+               fmt::format("{}", times->items),
+               HumanBytes(static_cast<double>(times->plan_data_bytes)),
                fmt::format("{} requests: {:.60}", times->requests, times->problem)});
   }
   if (args.json) {

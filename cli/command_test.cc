@@ -244,60 +244,59 @@ TEST(Command, DemoFindsABadOutputBeforeTheWork) {
                    "would replace a capture");
   EXPECT_EQ(std::filesystem::file_size(capture), size);
   std::filesystem::remove_all(folder);
+}
 
-  TEST(Command, PlansForGpusThatAreNotHereAndDrawsThem) {
-    const Outcome help = Kvilt("plan --help");
-    for (const char* text : {"sm_121", "sm_90:114", "--svg"}) {
-      EXPECT_NE(help.out.find(text), std::string::npos) << text;
-    }
-    const std::filesystem::path picture =
-        std::filesystem::temp_directory_path() /
-        ("kvilt_command_test." + std::to_string(getpid()) + ".svg");
-    const std::string problem = "'decode b=1 kv=131072 heads=16/2 d=512/256 kv_dtype=nvfp4'";
-    const Outcome outcome =
-        Kvilt("plan --device sm_90:114 --json --svg " + picture.string() + " " + problem);
-    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-    const json plan = json::parse(outcome.out);
-    EXPECT_EQ(plan.at("device"), "sm_90:114");
-    EXPECT_EQ(plan.at("slots"), 114);
-    EXPECT_EQ(plan.at("path"), "cuda/decode");
-    EXPECT_GT(plan.at("refused").size(), 5u);
-    std::stringstream svg;
-    svg << std::ifstream(picture).rdbuf();
-    std::filesystem::remove(picture);
-    EXPECT_EQ(report::XmlProblem(svg.str()), "");
-    for (const char* text : {"131072", ".b113 {", "ideal", "busiest"}) {
-      EXPECT_NE(svg.str().find(text), std::string::npos) << text;
-    }
-    ExpectUsageError("plan --svg x.svg 'decode kv=64' 'decode kv=128'", "2 problems");
+TEST(Command, PlansForGpusThatAreNotHereAndDrawsThem) {
+  const Outcome help = Kvilt("plan --help");
+  for (const char* text : {"sm_121", "sm_90:114", "--svg"}) {
+    EXPECT_NE(help.out.find(text), std::string::npos) << text;
   }
+  const std::filesystem::path picture = std::filesystem::temp_directory_path() /
+                                        ("kvilt_command_test." + std::to_string(getpid()) + ".svg");
+  const std::string problem = "'decode b=1 kv=131072 heads=16/2 d=512/256 kv_dtype=nvfp4'";
+  const Outcome outcome =
+      Kvilt("plan --device sm_90:114 --json --svg " + picture.string() + " " + problem);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json plan = json::parse(outcome.out);
+  EXPECT_EQ(plan.at("device"), "sm_90:114");
+  EXPECT_EQ(plan.at("slots"), 114);
+  EXPECT_EQ(plan.at("path"), "cuda/decode");
+  EXPECT_GT(plan.at("refused").size(), 5u);
+  std::stringstream svg;
+  svg << std::ifstream(picture).rdbuf();
+  std::filesystem::remove(picture);
+  EXPECT_EQ(report::XmlProblem(svg.str()), "");
+  for (const char* text : {"131072", ".b113 {", "ideal", "busiest"}) {
+    EXPECT_NE(svg.str().find(text), std::string::npos) << text;
+  }
+  ExpectUsageError("plan --svg x.svg 'decode kv=64' 'decode kv=128'", "2 problems");
+}
 
-  TEST(Command, DemoOnTheRealCapture) {
-    const std::filesystem::path report =
-        std::filesystem::temp_directory_path() /
-        ("kvilt_command_test." + std::to_string(getpid()) + ".html");
-    const Outcome outcome = Kvilt("demo --quick --data '" + std::string(KVILT_SOURCE_DATA) +
-                                  "' --out " + report.string());
-    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-    EXPECT_EQ(outcome.err, "");  // No progress where no person watches.
-    for (const char* text : {"NVFP4", "needle mass", "split auto", "is the same to the bit",
-                             "equals that of separate copies to the bit"}) {
-      EXPECT_NE(outcome.out.find(text), std::string::npos) << text << " in\n" << outcome.out;
-    }
-    std::stringstream html;
-    html << std::ifstream(report).rdbuf();
-    std::filesystem::remove(report);
-    EXPECT_EQ(report::XmlProblem(html.str()), "");
-    EXPECT_GT(html.str().size(), 20'000u);
-    EXPECT_EQ(html.str().find("<script"), std::string::npos);
+TEST(Command, DemoOnTheRealCapture) {
+  const std::filesystem::path report = std::filesystem::temp_directory_path() /
+                                       ("kvilt_command_test." + std::to_string(getpid()) + ".html");
+  const Outcome outcome = Kvilt("demo --quick --data '" + std::string(KVILT_SOURCE_DATA) +
+                                "' --out " + report.string());
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");  // No progress where no person watches.
+  for (const char* text : {"NVFP4", "needle mass", "split auto", "is the same to the bit",
+                           "equals that of separate copies to the bit"}) {
+    EXPECT_NE(outcome.out.find(text), std::string::npos) << text << " in\n" << outcome.out;
   }
+  std::stringstream html;
+  html << std::ifstream(report).rdbuf();
+  std::filesystem::remove(report);
+  EXPECT_EQ(report::XmlProblem(html.str()), "");
+  EXPECT_GT(html.str().size(), 20'000u);
+  EXPECT_EQ(html.str().find("<script"), std::string::npos);
+}
 
-  TEST(Command, DemoNamesTheFolderThatIsMissing) {
-    const Outcome outcome = Kvilt("demo --no-report --data /no/such/folder");
-    EXPECT_EQ(outcome.exit_code, 1);
-    EXPECT_NE(outcome.err.find("/no/such/folder"), std::string::npos);
-    EXPECT_NE(outcome.err.find("expected"), std::string::npos);
-  }
+TEST(Command, DemoNamesTheFolderThatIsMissing) {
+  const Outcome outcome = Kvilt("demo --no-report --data /no/such/folder");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.err.find("/no/such/folder"), std::string::npos);
+  EXPECT_NE(outcome.err.find("expected"), std::string::npos);
+}
 
 }  // namespace
 }  // namespace kvilt::cli

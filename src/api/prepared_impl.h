@@ -26,7 +26,9 @@ struct PreparedPlan::Impl {
 
   // Filled by the first Run of a plan with RoPE: the options hash fixes every number they come
   // from, so they hold for all later runs and updates.
-  std::once_flag rope_once;
+  // A mutex and no once_flag: memory may lack the first time, and a call_once that threw never
+  // ends again under TSan, nor on every platform.
+  std::mutex rope_mutex;
   std::vector<double> rope_frequencies;
 
   std::mutex error_mutex;

@@ -23,9 +23,9 @@ std::span<contract::SegmentParams> SegmentScratch(std::size_t count) {
 }
 
 void FillRopeFrequencies(PreparedPlan::Impl& impl, const Rope& rope) {
-  std::call_once(impl.rope_once, [&] {
-    impl.rope_frequencies = api::RopeFrequencies(rope, impl.plan.head_dim_qk);
-  });
+  const std::lock_guard lock(impl.rope_mutex);
+  if (!impl.rope_frequencies.empty()) return;
+  impl.rope_frequencies = api::RopeFrequencies(rope, impl.plan.head_dim_qk);
 }
 
 void Remember(PreparedPlan::Impl& impl, const Status& error) {

@@ -107,6 +107,12 @@ int OperandBytes(contract::PathId path) { return path == contract::PathId::kCpuA
 
 Result<PathChoice> ChoosePath(const AttentionRequest& request, const DeviceSpec& spec,
                               const PlanOptions& options) {
+  if (spec.kind == DeviceKind::kCpu && !options.tile.empty()) {
+    return Status::Unsupported("options.tile",
+                               fmt::format("\"{}\", expected none: the CPU has one tile for each "
+                                           "path",
+                                           options.tile));
+  }
   PathChoice choice;
   const Candidate* taken = nullptr;
   Reason last_reason;

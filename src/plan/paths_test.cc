@@ -87,6 +87,15 @@ TEST(Paths, EachReasonIsNamed) {
             "options.path asks for cpu/f32");
 }
 
+TEST(Paths, ATileForTheCpuIsRefused) {
+  RequestBuilder builder(Decode({100}));
+  PlanOptions options;
+  options.tile = "decode 8x32 d128/128 16 warps+4 32 stages";
+  const Status status = MakePlan(builder.request, CpuSpec(SimdTarget::kAvx2, 2), options).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_EQ(status.field(), "options.tile");
+}
+
 TEST(Paths, P42_TheChoiceIgnoresTheBatch) {
   for (std::int64_t batch : {1, 2, 17, 64}) {
     for (std::int64_t q_len : {1, 4, 300}) {

@@ -207,4 +207,23 @@ inline PlanCapacity CapacityOf(const RandomCase& c) {
   return capacity;
 }
 
+// The size query holds for every mode; and kAuto fits whatever it is given. `check`: of each plan.
+template <class Check>
+void CheckWorkspaceFits(RandomCase& c, Check&& check) {
+  const Plan plan = MakePlan(c.request(), c.spec, c.options).value();
+  const std::int64_t query = WorkspaceBytes(CapacityOf(c), c.spec, c.options).value();
+  RC_ASSERT(plan.workspace_bytes <= query);
+  if (c.options.split != SplitMode::kAuto) return;
+
+  c.options.workspace_limit_bytes = query;
+  RC_ASSERT(MakePlan(c.request(), c.spec, c.options).value().data == plan.data);
+  for (std::int64_t limit : {query - 1, query / 2, query / 16, plan.workspace_bytes - 1,
+                             plan.workspace_bytes / 2, std::int64_t{0}}) {
+    c.options.workspace_limit_bytes = std::max<std::int64_t>(limit, 0);
+    const Plan fitted = MakePlan(c.request(), c.spec, c.options).value();
+    RC_ASSERT(fitted.workspace_bytes <= c.options.workspace_limit_bytes);
+    check(fitted);
+  }
+}
+
 }  // namespace kvilt::plan

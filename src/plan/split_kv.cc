@@ -8,6 +8,7 @@
 #include "src/contract/types.h"
 #include "src/contract/work_item.h"
 #include "src/plan/cost_model.h"
+#include "src/plan/longest_splits.h"
 #include "src/plan/tensor_check.h"
 
 namespace kvilt::plan {
@@ -98,17 +99,7 @@ bool FitAuto(const SplitContext& context, KeyRuns& runs) {
     const bool countable = PartialBytes(PartialRows(context.blocks, runs), context.dims, bytes);
     return countable && (limit < 0 || bytes <= limit);
   };
-  if (fits(1)) return true;
-  if (!fits(0)) return false;
-  // Splits shrink as items grow, by eighths of an octave, so the first factor that fits is found
-  // by bisection; beyond 2^32 times the ideal cost nothing is split any more.
-  int low = 0;
-  int high = 8 * 32;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (fits(std::exp2(middle / 8.0)) ? high : low) = middle;
-  }
-  return fits(std::exp2(high / 8.0)) || fits(0);
+  return fits(1) || FitLongerSplits(fits);
 }
 
 }  // namespace

@@ -93,7 +93,6 @@ class WorkListBuilder {
   // Every block has all heads: items cut them, but not into splits of their own.
   void AddBlocks() {
     lists_.blocks.reserve(context_.blocks.size());
-    i64 partials = 0;
     for (std::size_t b = 0; b < context_.blocks.size(); ++b) {
       const PlannedBlock& planned = context_.blocks[b];
       contract::RowBlock& block = lists_.blocks.emplace_back();
@@ -102,12 +101,8 @@ class WorkListBuilder {
       block.q_head_count = context_.dims.q_heads;
       block.row_begin = planned.row_begin;
       block.row_count = planned.row_count;
-      if (block.splits > 1) {
-        block.partial_begin = partials;
-        partials += block.splits * block.vectors();
-      }
     }
-    lists_.header.partials = partials;
+    PlacePartials(lists_);
   }
 
   void AddItems(std::size_t index) {
@@ -220,6 +215,16 @@ void FillRequests(const RequestGeometry& geometry, PlanLists& lists) {
     keys += info.kv_len;
   }
   lists.segment_begins.assign(geometry.segment_begins.begin(), geometry.segment_begins.end());
+}
+
+void PlacePartials(PlanLists& lists) {
+  i64 partials = 0;
+  for (contract::RowBlock& block : lists.blocks) {
+    if (block.splits <= 1) continue;
+    block.partial_begin = partials;
+    partials += block.splits * block.vectors();
+  }
+  lists.header.partials = partials;
 }
 
 void FillHeader(const RequestGeometry& geometry, PlanLists& lists) {

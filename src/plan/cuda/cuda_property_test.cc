@@ -79,21 +79,10 @@ RC_GTEST_PROP(CudaProperty, EqualInputsMakeEqualPlans, ()) {
 
 RC_GTEST_PROP(CudaProperty, P30_WorkspaceNeverExceedsTheQueryAndAutoFitsAnyLimit, ()) {
   RandomCase c = MakeRandomCase(false, true);
-  const Plan plan = MakePlan(c.request(), c.spec, c.options).value();
-  const std::int64_t query = WorkspaceBytes(CapacityOf(c), c.spec, c.options).value();
-  RC_ASSERT(plan.workspace_bytes <= query);
-  if (c.options.split != SplitMode::kAuto) return;
-
-  c.options.workspace_limit_bytes = query;
-  RC_ASSERT(MakePlan(c.request(), c.spec, c.options).value().data == plan.data);
-  for (std::int64_t limit : {query - 1, query / 2, query / 16, plan.workspace_bytes - 1,
-                             plan.workspace_bytes / 2, std::int64_t{0}}) {
-    c.options.workspace_limit_bytes = std::max<std::int64_t>(limit, 0);
-    const Plan fitted = MakePlan(c.request(), c.spec, c.options).value();
-    RC_ASSERT(fitted.workspace_bytes <= c.options.workspace_limit_bytes);
-    CheckPlan(c.request(), fitted);
-    CheckLaunches(c.request(), fitted);
-  }
+  CheckWorkspaceFits(c, [&](const Plan& plan) {
+    CheckPlan(c.request(), plan);
+    CheckLaunches(c.request(), plan);
+  });
 }
 
 // A plan with room: sizes hold for every batch within, launches stay, each update is counted.

@@ -38,7 +38,6 @@ class ListBuilder {
   void AddBlocks() {
     lists_.blocks.reserve(scratch_.row_block_splits.size());
     const int group = context_.dims.group();
-    i64 partials = 0;
     for (std::size_t b = 0; b < blocks_.blocks.size(); ++b) {
       const PlannedBlock& planned = blocks_.blocks[b];
       const RowBlockShape shape = ShapeOf(planned.row_class);
@@ -58,13 +57,9 @@ class ListBuilder {
         }
         block.row_begin = planned.row_begin;
         block.row_count = planned.row_count;
-        if (block.splits > 1) {
-          block.partial_begin = partials;
-          partials += block.splits * block.vectors();
-        }
       }
     }
-    lists_.header.partials = partials;
+    PlacePartials(lists_);
   }
 
   Status AddLaunches() {

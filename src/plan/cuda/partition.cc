@@ -14,6 +14,7 @@
 #include "src/plan/cuda/cost.h"
 #include "src/plan/cuda/cuda_plan.h"
 #include "src/plan/cuda/numbering.h"
+#include "src/plan/longest_splits.h"
 #include "src/plan/split_kv.h"
 
 namespace kvilt::plan::cuda {
@@ -368,20 +369,12 @@ bool Partition(const CudaContext& context, const BlockList& blocks, const KeyRun
                    [&](LaunchDraft& launch) { PartitionFreely(context, runs, launch, scratch); })) {
     return true;
   }
-  // Longer and longer splits, by eighths of an octave; the first that fits, by bisection.
-  const auto fits = [&](double factor) {
+  if (context.options.split != SplitMode::kAuto) return false;
+  return FitLongerSplits([&](double factor) {
     return PartitionAll(context, blocks, runs, scratch, [&](LaunchDraft& launch) {
       PartitionEvenly(context, runs, launch, scratch, factor);
     });
-  };
-  if (context.options.split != SplitMode::kAuto || !fits(0)) return false;
-  int low = 0;
-  int high = 8 * 32;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (fits(std::exp2(middle / 8.0)) ? high : low) = middle;
-  }
-  return fits(std::exp2(high / 8.0)) || fits(0);
+  });
 }
 
 }  // namespace kvilt::plan::cuda

@@ -53,6 +53,9 @@ TileCheck CheckTile(const TileQuery& query, const TileShape& tile, const DeviceS
   if (threads * tile.blocks_per_sm > spec.threads_per_sm) {
     return {TileReason::kThreads, threads * tile.blocks_per_sm, spec.threads_per_sm};
   }
+  if (tile.blocks_per_sm > spec.blocks_per_sm) {
+    return {TileReason::kBlocks, tile.blocks_per_sm, spec.blocks_per_sm};
+  }
   if (RegistersNeeded(tile) > RegistersOf(tile)) {
     return {TileReason::kRegisters, RegistersNeeded(tile), RegistersOf(tile)};
   }
@@ -121,6 +124,8 @@ std::string ReasonText(const TileCheck& check, const TileShape& tile, const Devi
                          contract::Threads(tile) * tile.blocks_per_sm, check.limit);
     case TileReason::kThreads:
       return fmt::format("{} threads, accepted at most {}", check.need, check.limit);
+    case TileReason::kBlocks:
+      return fmt::format("{} blocks per SM, {} holds {}", check.need, spec.name, check.limit);
     case TileReason::kRing:
       return fmt::format("{} stages for {} groups of warps break the ring rule", check.need,
                          check.limit);

@@ -52,6 +52,7 @@ enum class TileReason : std::uint8_t {
   kSmem,          // need > limit, bytes of a block.
   kRegisters,     // need > limit, of a consumer thread.
   kThreads,       // need > limit, of a block.
+  kBlocks,        // need > limit, resident on an SM.
   kRing,          // No number of stages fits the ring rule: need bytes for the fewest.
   kNotAsked,      // The limits of the query exclude it.
 };

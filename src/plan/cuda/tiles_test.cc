@@ -203,6 +203,15 @@ TEST(Tiles, P74_SmallSharedMemoryIsServedOrRefusedWithNumbers) {
   EXPECT_LT(refused, 8);  // 16-bit caches of the widest heads.
 }
 
+// Every limit of a spec by hand counts, resident blocks too.
+TEST(Tiles, NoMoreResidentBlocksThanTheDeviceHolds) {
+  DeviceSpec spec = CudaSpec(86);
+  spec.blocks_per_sm = 1;
+  const TileQuery query = Query(8, 128, 128, kNvfp4, kNvfp4);
+  EXPECT_EQ(ChooseTile(query, CudaSpec(86))->tile.blocks_per_sm, 2);
+  EXPECT_EQ(ChooseTile(query, spec)->tile.blocks_per_sm, 1);
+}
+
 TEST(Tiles, CandidatesHaveNamesOfTheirOwn) {
   for (const int arch : CudaArchs()) {
     for (const int rows : {8, 32, 128}) {

@@ -135,6 +135,8 @@ std::string_view ReasonName(TileReason reason) {
       return "registers";
     case TileReason::kThreads:
       return "threads";
+    case TileReason::kBlocks:
+      return "resident blocks";
     case TileReason::kRing:
       return "the ring rule";
     case TileReason::kNotAsked:

@@ -105,7 +105,8 @@ class Model {
   double Arithmetic() const {
     const double native_k = Saves(t_.k_format), native_v = Saves(t_.v_format);
     if (family() == KernelFamily::kDecode) {
-      const double more = (t_.q_rows / 8 - 1) * kRowTileInstructions;
+      const int row_tiles = t_.q_rows / 8;
+      const double more = (row_tiles - 1) * kRowTileInstructions;
       const double per_warp_rows = t_.warps_rows;  // Each decodes the stage for itself.
       const double k = (DecodeInstructions(t_.k_format) - native_k) * per_warp_rows * QkPasses();
       const double v = (DecodeInstructions(t_.v_format) - native_v) * per_warp_rows;

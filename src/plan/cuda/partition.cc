@@ -189,8 +189,8 @@ class LaunchPartition {
     auto& order = scratch_.order;
     order.clear();
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      order.push_back({Cost(static_cast<double>(pieces[i].key_end - pieces[i].key_begin)),
-                       static_cast<int>(i)});
+      order.emplace_back(Cost(static_cast<double>(pieces[i].key_end - pieces[i].key_begin)),
+                         static_cast<int>(i));
     }
     const auto costlier = [](const auto& a, const auto& b) {
       return a.first != b.first ? a.first > b.first : a.second < b.second;
@@ -205,7 +205,7 @@ class LaunchPartition {
       int slot = static_cast<int>(heap.size());
       double end = cost;
       if (slot < launch_.grid) {
-        heap.push_back({end, slot});
+        heap.emplace_back(end, slot);
         std::push_heap(heap.begin(), heap.end(), std::greater<>());
       } else {
         slot = heap.front().second;

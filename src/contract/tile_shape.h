@@ -47,6 +47,8 @@ struct TileShape {
   i32 blocks_per_sm = 1;     // Resident, by __launch_bounds__.
   i32 copy_bytes = 16;       // Per copy of codes: 16, 8, 4, 2 or 1.
   i32 bulk_copy = 0;         // 1: whole pages by cp.async.bulk where contiguous.
+  i32 q_parts = 1;           // 16-bit tiles that add up to Q: 2 where one cannot hold it exactly.
+  i32 k_parts = 1;           // The same for K: 2 once RoPE has rotated it.
   i32 q_in_smem = 0;         // 1: fragments of Q are read from shared memory at each step.
   i32 reduce_slots = 0;      // Outputs that wait in shared memory while warps_kv are reduced.
   i32 fused_merge = 0;       // 1: the block that arrives last merges the splits.
@@ -88,6 +90,10 @@ constexpr bool Is16Bit(i32 format) {
 constexpr bool NeedsOperand(const TileShape& t, i32 format) {
   return t.operand_stages > 0 && (t.stages == 0 || !Is16Bit(format));
 }
+constexpr bool NeedsKOperand(const TileShape& t) {
+  return NeedsOperand(t, t.k_format) || t.k_parts > 1;
+}
+constexpr bool NeedsVOperand(const TileShape& t) { return NeedsOperand(t, t.v_format); }
 
 // ---------------------------------------------------------------- warps
 
@@ -106,14 +112,18 @@ constexpr i32 DimsPerWarp(const TileShape& t) {
 // Stages that each subset of consumers needs: one that it computes on and one that arrives; where
 // both sides are first decoded into operand tiles, the arriving one is enough.
 constexpr i32 LeastStagesOfSubset(const TileShape& t) {
-  return NeedsOperand(t, t.k_format) && NeedsOperand(t, t.v_format) ? 1 : 2;
+  return NeedsKOperand(t) && NeedsVOperand(t) ? 1 : 2;
 }
 
 // Subsets of consumers and producer warps go round the ring independently. Unless both divide it,
 // a warp meets a stage's barrier in two parities within one round, and a slot is overwritten while
-// it is read (GPU-NOTES section 4).
+// it is read (GPU-NOTES section 4). In kPrefill the block takes a stage together and warps_kv cut its
+// keys, 16 at least for each.
 constexpr bool RingRuleHolds(const TileShape& t) {
   if (t.stages == 0) return t.operand_stages > 0;
+  if (t.family == static_cast<i32>(KernelFamily::kPrefill)) {
+    return t.stages >= LeastStagesOfSubset(t) && t.kv_rows % (16 * t.warps_kv) == 0;
+  }
   return t.stages % t.warps_kv == 0 && t.stages >= LeastStagesOfSubset(t) * t.warps_kv &&
          (t.producer_warps == 0 || t.stages % t.producer_warps == 0);
 }
@@ -128,14 +138,22 @@ enum class SmemPart : i32 {
   kV,
   kKScales,
   kVScales,
-  kScores,    // Weights that warps_vo of one row exchange.
   kReduce,    // Outputs of warps_kv on their way to the sum.
   kState,     // Softmax states of all consumer warps.
+  kRows,      // What the rows of the tile are (attention_args.h).
+  kKeys,      // Where the keys of the stages lie.
   kBarriers,  // mbarriers, full and empty, of each stage of the ring and of the operand tiles.
   kPadding,   // What alignment costs.
   kCount,
 };
 constexpr i32 kSmemParts = static_cast<i32>(SmemPart::kCount);
+
+// Stages whose key places are kept: those in the ring, the one that is looked up, and the one that
+// the slowest warp is still at.
+constexpr i32 KeyPlaceStages(const TileShape& t) { return t.stages + 2; }
+inline constexpr i32 kTileRowBytes = 48;   // sizeof(TileRow),
+inline constexpr i32 kKeyPlaceBytes = 8;   // sizeof(KeyPlace), attention_args.h.
+inline constexpr i32 kStageFlagBytes = 16;  // A word for each 32 keys of a stage.
 
 // Operand tiles are 1024-byte aligned for the 128-byte swizzle, everything else 128.
 constexpr i32 SmemAlign(SmemPart part) { return part <= SmemPart::kVOperand ? 1024 : 128; }
@@ -143,13 +161,14 @@ constexpr i32 SmemAlign(SmemPart part) { return part <= SmemPart::kVOperand ? 10
 constexpr i32 SmemPartBytes(const TileShape& t, SmemPart part) {
   const i32 stage_rows = t.kv_heads * t.kv_rows;
   const i32 rows = t.kv_heads * t.q_rows;
+  const bool prefill = t.family == static_cast<i32>(KernelFamily::kPrefill);
   switch (part) {
     case SmemPart::kQ:
-      return t.q_in_smem ? rows * t.head_dim_qk * 2 : 0;
+      return t.q_in_smem ? t.q_parts * rows * t.head_dim_qk * 2 : 0;
     case SmemPart::kKOperand:
-      return NeedsOperand(t, t.k_format) ? t.operand_stages * stage_rows * t.head_dim_qk * 2 : 0;
+      return NeedsKOperand(t) ? t.operand_stages * t.k_parts * stage_rows * t.head_dim_qk * 2 : 0;
     case SmemPart::kVOperand:
-      return NeedsOperand(t, t.v_format) ? t.operand_stages * stage_rows * t.head_dim_vo * 2 : 0;
+      return NeedsVOperand(t) ? t.operand_stages * stage_rows * t.head_dim_vo * 2 : 0;
     case SmemPart::kK:
       return t.stages * stage_rows * CodeBytes(t.k_format, t.head_dim_qk);
     case SmemPart::kV:
@@ -158,12 +177,14 @@ constexpr i32 SmemPartBytes(const TileShape& t, SmemPart part) {
       return t.stages * stage_rows * ScaleBytes(t.k_format, t.head_dim_qk);
     case SmemPart::kVScales:
       return t.stages * stage_rows * ScaleBytes(t.v_format, t.head_dim_vo);
-    case SmemPart::kScores:
-      return t.warps_vo > 1 ? rows * t.kv_rows * t.warps_kv * 2 : 0;
     case SmemPart::kReduce:
       return t.reduce_slots * rows * t.head_dim_vo * 4;
     case SmemPart::kState:
-      return t.warps_kv * t.warps_vo > 1 ? rows * t.warps_kv * t.warps_vo * 3 * 4 : 0;
+      return t.warps_kv > 1 ? rows * t.warps_kv * t.warps_vo * 3 * 4 : 0;
+    case SmemPart::kRows:
+      return prefill ? t.q_rows * kTileRowBytes : 0;
+    case SmemPart::kKeys:
+      return prefill ? KeyPlaceStages(t) * (t.kv_rows * kKeyPlaceBytes + kStageFlagBytes) : 0;
     case SmemPart::kBarriers:
       return t.producer_warps > 0 ? (t.stages + 2 * t.operand_stages) * 2 * 8 : 0;
     default:
@@ -198,13 +219,21 @@ constexpr i32 SmemPaddingBytes(const TileShape& t) {
 
 // ---------------------------------------------------------------- registers
 
+// Keys whose scores a warp holds at once.
+constexpr i32 StepRows(const TileShape& t) {
+  switch (static_cast<KernelFamily>(t.family)) {
+    case KernelFamily::kDecode:
+      return Min(t.kv_rows, 32);
+    case KernelFamily::kPrefill:
+      return Min(t.kv_rows / t.warps_kv, DimsPerWarp(t) > 128 ? 32 : 64);
+    default:
+      return CeilDiv(t.kv_rows, t.warps_vo);
+  }
+}
 // f32 accumulators of one consumer thread: scores of a step, running outputs.
 constexpr i32 AccumulatorRegisters(const TileShape& t) {
   const i32 rows = RowsPerWarp(t);
-  const i32 step_rows = t.family == static_cast<i32>(KernelFamily::kDecode)
-                            ? Min(t.kv_rows, 32)
-                            : CeilDiv(t.kv_rows, t.warps_vo);
-  return (rows * step_rows + rows * DimsPerWarp(t)) / kWarp;
+  return (rows * StepRows(t) + rows * DimsPerWarp(t)) / kWarp;
 }
 // Fragments of Q, two 16-bit elements in a register, when they stay in registers.
 constexpr i32 QueryRegisters(const TileShape& t) {

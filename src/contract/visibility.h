@@ -38,6 +38,15 @@ constexpr KeyRange VisibleKeys(const Visibility& v, i64 i, i64 q_len, i64 kv_len
   return range;
 }
 
+// ALiBi counts from here. Only differences of scores count, except before a soft cap, so it is the
+// row's last visible key (its first, if the slope falls) and not its origin: a bias of tens of
+// thousands would leave f32 few digits for the scores it is added to (3e-4 off at 32768 keys). A
+// function of the row and the slope alone, so that splits agree.
+constexpr i64 BiasAnchor(bool before_cap, KeyRange visible, i64 origin, float slope) {
+  if (before_cap || visible.empty()) return origin;
+  return slope < 0.0f ? visible.begin : visible.end - 1;
+}
+
 // Bit of a custom mask (row-major [q_len, kv_len]) or tree mask ([q_len, q_len] over the last q_len
 // keys) for row i, key j; `bits` is the request's first byte.
 constexpr bool MaskBit(const u8* bits, i64 index) { return (bits[index >> 3] >> (index & 7)) & 1; }

@@ -28,8 +28,7 @@ ItemRow MakeRow(const AttentionParams& params, const RequestInfo& request, i64 i
 }
 
 i64 BiasAnchor(const AttentionParams& params, const ItemRow& row, float slope) {
-  if (params.bias_before_cap || row.visible.empty()) return row.bias_origin;
-  return slope < 0.0f ? row.visible.begin : row.visible.end - 1;
+  return contract::BiasAnchor(params.bias_before_cap != 0, row.visible, row.bias_origin, slope);
 }
 
 double BiasShift(const AttentionParams& params, const ItemRow& row, i64 q_head) {

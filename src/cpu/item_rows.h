@@ -23,10 +23,7 @@ struct ItemRow {
 ItemRow MakeRow(const contract::AttentionParams& params, const contract::RequestInfo& request,
                 i64 i);
 
-// Only differences of scores count, except before a soft cap. So ALiBi counts from the row's last
-// key (its first, if the slope falls) and not from its origin: a bias of tens of thousands would
-// leave f32 few digits for the scores it is added to (3e-4 off at 32768 keys). A function of the
-// row and the slope alone, so that splits agree.
+// contract::BiasAnchor of the row.
 i64 BiasAnchor(const contract::AttentionParams& params, const ItemRow& row, float slope);
 // slope * (anchor - origin), natural units: what the scores of this query head lack.
 double BiasShift(const contract::AttentionParams& params, const ItemRow& row, i64 q_head);

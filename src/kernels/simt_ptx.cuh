@@ -119,6 +119,28 @@ inline float MaxFloat(float a, float b) {
   return r;
 }
 
+// In f64: nearest whole number, ties to even; a * b + c rounded once.
+inline double RoundToEven(double x) {
+  double r;
+  asm("cvt.rni.f64.f64 %0, %1;" : "=d"(r) : "d"(x));
+  return r;
+}
+inline double FmaDouble(double a, double b, double c) {
+  double r;
+  asm("fma.rn.f64 %0, %1, %2, %3;" : "=d"(r) : "d"(a), "d"(b), "d"(c));
+  return r;
+}
+inline double CeilDouble(double x) {
+  double r;
+  asm("cvt.rpi.f64.f64 %0, %1;" : "=d"(r) : "d"(x));
+  return r;
+}
+// REQUIRES |x| <= pi for the accuracy of the library (2 ulp).
+inline void SinCos(float x, float& sine, float& cosine) {
+  sine = ::sinf(x);
+  cosine = ::cosf(x);
+}
+
 inline u32 Permute(u32 a, u32 b, u32 selector) {
   u32 r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
@@ -229,6 +251,13 @@ inline void CopyCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); 
 template <i32 kPending>
 inline void CopyWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// One store of 16 bytes, aligned.
+inline void StoreFour(u32* to, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(SharedAddress(to)), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
 }
 
 // ---------------------------------------------------------------- memory, launches

@@ -1,0 +1,389 @@
+// Attention over operand tiles by mma.sync (sm_80 and up): KernelFamily::kPrefill.
+//
+//   block: q_rows x kv_rows at a time          warp (r, k, v) of warps_rows x warps_kv x warps_vo:
+//   Q in shared memory, once an item             scores of its 16 rows and its share of the keys,
+//   ring of packed stages, decoded once          their softmax, and their sum over its output dims
+//   into 16-bit operand tiles                  warps_kv are added at the end of the item
+//
+// Blocks are persistent: each walks its items of the plan's list.
+#pragma once
+
+#include "key_stages.cuh"
+#include "results.cuh"
+#include "softmax.cuh"
+#include "tile_rows.cuh"
+
+namespace kvilt::kernels {
+
+template <TileShape kTile>
+class Prefill {
+  static constexpr i32 kKeys = kTile.kv_rows;
+  static constexpr i32 kQk = kTile.head_dim_qk;
+  static constexpr i32 kVo = kTile.head_dim_vo;
+  static constexpr i32 kDims = contract::DimsPerWarp(kTile);
+  static constexpr i32 kStep = contract::StepRows(kTile);
+  static constexpr i32 kShare = kKeys / kTile.warps_kv;  // Keys of a stage for one of warps_kv.
+  static constexpr bool kAnyK = kTile.k_format == contract::kAnyFormat;
+  static constexpr bool kAnyV = kTile.v_format == contract::kAnyFormat;
+  static constexpr i32 kQPartBytes = kTile.q_rows * kQk * 2;
+  static constexpr i32 kKPartBytes = kKeys * kQk * 2;
+  static_assert(kShare % kStep == 0 && kStep % 16 == 0);
+  static_assert(kTile.stages > 0 && kTile.producer_warps == 0 && kTile.kv_heads == 1);
+
+ public:
+  explicit Prefill(const AttentionArgs& args)
+      : args_(args),
+        form_(args.params),
+        stages_(SharedMemory()),
+        rows_(reinterpret_cast<TileRow*>(SharedMemory() +
+                                         contract::SmemOffset(kTile, SmemPart::kRows))),
+        q_(SharedMemory() + contract::SmemOffset(kTile, SmemPart::kQ)) {
+    const i32 warp = WarpIndex();
+    warp_vo_ = warp % kTile.warps_vo;
+    warp_kv_ = warp / kTile.warps_vo % kTile.warps_kv;
+    row_begin_ = warp / (kTile.warps_vo * kTile.warps_kv) * 16;
+    dim_begin_ = warp_vo_ * kDims;
+    dims_ = contract::Min(kDims, kVo - dim_begin_);
+  }
+
+  void Run() {
+    const PlanHeader& header = Header(args_);
+    const auto& launch =
+        PlanArray<contract::LaunchInfo>(args_.plan, header.launches_offset)[args_.launch];
+    const i32* slots = PlanArray<i32>(args_.plan, header.slots_offset) + launch.slot_begin;
+    const auto* items = PlanArray<contract::WorkItem>(args_.plan, header.items_offset);
+    for (i32 i = slots[BlockIndex()]; i < slots[BlockIndex() + 1]; ++i) RunItem(items[i]);
+  }
+
+ private:
+  void RunItem(const contract::WorkItem& item) {
+    BlockSync();  // The last item is done with shared memory.
+    for (i32 r = ThreadIndex(); r < kTile.q_rows; r += contract::Threads(kTile)) {
+      rows_[r] = MakeTileRow(args_, item, r);
+    }
+    for (auto& dim : o_) {
+      for (float& value : dim) value = 0;
+    }
+    softmax_[0] = softmax_[1] = RowSoftmax();
+    BlockSync();
+    bool loaded = false;
+    bool loaded_bf16 = false;
+    float v_global = 1.0f;
+    ForEachSegment(item, [&](const SegmentKeys& keys) {
+      const bool bf16 = OperandIsBF16(keys.segment->k.format);
+      if (!loaded || loaded_bf16 != bf16) {
+        if (loaded) BlockSync();
+        LoadQueryAs(bf16);
+        loaded = true;
+        loaded_bf16 = bf16;
+      }
+      const float global = contract::GlobalOf(keys.segment->v, keys.kv_head) *
+                           OperandScale(keys.segment->v.format);
+      if (v_global != global) ScaleOutput(v_global / global);
+      v_global = global;
+      RunSegment(item, keys);
+    });
+    softmax_[0].AddLanes();
+    softmax_[1].AddLanes();
+    ItemResult<kTile> result(args_, rows_, row_begin_, warp_kv_, warp_vo_);
+    result.Finish(softmax_, o_, v_global);
+  }
+
+  static constexpr bool kRotate = kTile.k_parts > 1;
+  static bool OperandIsBF16(i32 format) { return kRotate || IsBF16(format); }
+
+  void LoadQueryAs(bool bf16) {
+    if constexpr (kRotate) {
+      LoadQuery<kTile, true>(args_, rows_, q_);
+    } else if constexpr (kAnyK) {
+      if (bf16) {
+        LoadQuery<kTile, true>(args_, rows_, q_);
+      } else {
+        LoadQuery<kTile, false>(args_, rows_, q_);
+      }
+    } else {
+      LoadQuery<kTile, IsBF16(kTile.k_format)>(args_, rows_, q_);
+    }
+  }
+
+  // The parts of the item's keys that lie in one segment each, in order.
+  template <class Visit>
+  void ForEachSegment(const contract::WorkItem& item, Visit&& visit) {
+    const PlanHeader& header = Header(args_);
+    const auto* spans = PlanArray<contract::WorkSpan>(args_.plan, header.spans_offset);
+    const i32 request = BlockAt(args_, spans[item.span_begin].block).request;
+    const i64* begins = PlanArray<i64>(args_.plan, header.segment_begin_offset) +
+                        i64{request} * (header.segments + 1);
+    for (i32 s = 0; s < header.segments; ++s) {
+      SegmentKeys keys;
+      keys.begin = contract::Max(begins[s], item.key_begin);
+      keys.end = contract::Min(begins[s + 1], item.key_end);
+      if (keys.begin >= keys.end) continue;
+      const SegmentParams& segment = args_.segments[s];
+      const i64 row = segment.shared ? 0 : request;
+      keys.segment = &segment;
+      keys.segment_key = begins[s];
+      keys.position_begin = RequestAt(args_, request).key_position_begin;
+      keys.kv_head = item.head_begin;
+      keys.first = segment.table == static_cast<i32>(contract::TableKind::kPadded)
+                       ? row * segment.row_stride
+                       : contract::LoadIndex(segment.indptr, segment.indptr_is_i64, row);
+      visit(keys);
+    }
+  }
+
+  void RunSegment(const contract::WorkItem& item, const SegmentKeys& keys) {
+    constexpr bool kDecodes = contract::NeedsKOperand(kTile) || contract::NeedsVOperand(kTile);
+    // Where both sides are decoded, a slot is free as soon as they are.
+    constexpr bool kFreeEarly = contract::NeedsKOperand(kTile) && contract::NeedsVOperand(kTile);
+    constexpr i32 kAhead = kFreeEarly ? kTile.stages : kTile.stages - 1;
+    const i32 count = keys.Stages(kKeys);
+    SetScales(keys);
+    BlockSync();  // Ring and places are free.
+    for (i32 n = 0; n < kAhead; ++n) stages_.Place(args_, keys, n);
+    BlockSync();
+    for (i32 n = 0; n < kAhead; ++n) {
+      if (n < count) stages_.Copy(keys, n);
+      CopyCommit();
+    }
+    for (i32 n = 0; n < count; ++n) {
+      CopyWait<kAhead - 1>();
+      stages_.Place(args_, keys, n + kAhead);
+      BlockSync();
+      if constexpr (!kFreeEarly) {
+        if (n + kAhead < count) stages_.Copy(keys, n + kAhead);
+        CopyCommit();
+      }
+      if constexpr (kDecodes) {
+        stages_.Decode(args_, keys, n);
+        BlockSync();
+      }
+      if constexpr (kFreeEarly) {
+        if (n + kAhead < count) stages_.Copy(keys, n + kAhead);
+        CopyCommit();
+      }
+      Compute(item, keys, n);
+      if constexpr (kDecodes && !kFreeEarly) BlockSync();  // The operand tile is free.
+    }
+    CopyWait<0>();
+  }
+
+  // Of the thread's two rows: from MMA sums to logits (or, plain, to scores).
+  void SetScales(const SegmentKeys& keys) {
+    const double global = contract::GlobalOf(keys.segment->k, keys.kv_head);
+    const float operand = kRotate ? 1.0f : OperandScale(keys.segment->k.format);
+    const double scale = args_.params.logit_scale * global * operand *
+                         (form_.plain() ? double{contract::kLog2E} : 1.0);
+    for (i32 i = 0; i < 2; ++i) {
+      scale_[i] = static_cast<float>(scale * rows_[row_begin_ + LaneIndex() / 4 + 8 * i].q_scale);
+    }
+  }
+
+  void ScaleOutput(float factor) {
+    for (auto& dim : o_) {
+      for (float& value : dim) value *= factor;
+    }
+  }
+
+  void Compute(const contract::WorkItem& item, const SegmentKeys& keys, i32 n) {
+    const bool k_bf16 = kRotate || IsBF16(kAnyK ? keys.segment->k.format : kTile.k_format);
+    const bool v_bf16 = IsBF16(kAnyV ? keys.segment->v.format : kTile.v_format);
+    if constexpr (kRotate) {
+      if constexpr (!kAnyV) {
+        ComputeAs<true, IsBF16(kTile.v_format)>(item, keys, n);
+      } else if (v_bf16) {
+        ComputeAs<true, true>(item, keys, n);
+      } else {
+        ComputeAs<true, false>(item, keys, n);
+      }
+    } else if constexpr (!kAnyK && !kAnyV) {
+      ComputeAs<IsBF16(kTile.k_format), IsBF16(kTile.v_format)>(item, keys, n);
+    } else if (k_bf16 && v_bf16) {
+      ComputeAs<true, true>(item, keys, n);
+    } else if (k_bf16) {
+      ComputeAs<true, false>(item, keys, n);
+    } else if (v_bf16) {
+      ComputeAs<false, true>(item, keys, n);
+    } else {
+      ComputeAs<false, false>(item, keys, n);
+    }
+  }
+
+  template <bool kKBF16, bool kVBF16>
+  void ComputeAs(const contract::WorkItem& item, const SegmentKeys& keys, i32 n) {
+    const i64 begin = keys.begin + i64{n} * kKeys;
+    const i32 offset = static_cast<i32>(begin - item.key_begin);
+    const i32 present = static_cast<i32>(contract::Min<i64>(kKeys, keys.end - begin));
+    const bool absent = stages_.AnyAbsent(n);
+    for (i32 key = warp_kv_ * kShare; key < (warp_kv_ + 1) * kShare; key += kStep) {
+      const bool whole = !absent && key + kStep <= present;
+      if (key >= present) break;
+      const i32 seen = RowsSee(offset + key);
+      if (seen == kNone) continue;
+      float s[kStep / 8][4];
+      Scores<kKBF16>(n, key, s);
+      if (!form_.plain()) Shape(offset + key, s);
+      if (form_.bits || !whole || seen != kAll) Hide(n, key, offset, present, s);
+      Accumulate<kVBF16>(n, key, s);
+    }
+  }
+
+  static constexpr i32 kNone = 0, kSome = 1, kAll = 2;
+  // Whether the warp's rows see the keys of a step that begins at offset `key` of the item.
+  i32 RowsSee(i32 key) const {
+    bool any = false, all = true;
+    for (i32 i = 0; i < 2; ++i) {
+      const TileRow& row = rows_[row_begin_ + LaneIndex() / 4 + 8 * i];
+      any = any || (row.block >= 0 && row.visible_begin < key + kStep && row.visible_end > key);
+      all = all && row.visible_begin <= key && row.visible_end >= key + kStep;
+    }
+    if (!Any(any)) return kNone;
+    return Any(!all) ? kSome : kAll;
+  }
+
+  template <bool kBF16>
+  void Scores(i32 n, i32 key, float (&s)[kStep / 8][4]) const {
+    const u8* const k = stages_.KOperand(n);
+    const i32 lane = LaneIndex();
+    for (auto& tile : s) {
+      for (float& value : tile) value = 0;
+    }
+    const i32 a_row = row_begin_ + (lane & 15);
+    const i32 b_row = key + (lane >> 4) * 8 + (lane & 7);
+    for (i32 chunk = 0; chunk < kQk / 8; chunk += 2) {
+      const i32 a_at = contract::OperandChunk(a_row, chunk + (lane >> 4), kQk / 8) * 16;
+      u32 a[kTile.q_parts][4];
+      for (i32 p = 0; p < kTile.q_parts; ++p) LoadMatrix4(a[p], q_ + p * kQPartBytes + a_at);
+      for (i32 t = 0; t < kStep / 16; ++t) {
+        const i32 b_at =
+            contract::OperandChunk(b_row + 16 * t, chunk + ((lane >> 3) & 1), kQk / 8) * 16;
+        for (i32 p = 0; p < kTile.k_parts; ++p) {
+          u32 b[4];
+          LoadMatrix4(b, k + p * kKPartBytes + b_at);
+          // The product of the two low summands is below what is kept.
+          for (i32 q = 0; q < kTile.q_parts - p; ++q) {
+            Mma<kBF16>(s[2 * t], a[q], b[0], b[1]);
+            Mma<kBF16>(s[2 * t + 1], a[q], b[2], b[3]);
+          }
+        }
+      }
+    }
+    for (auto& tile : s) {
+      for (i32 i = 0; i < 4; ++i) tile[i] *= scale_[i / 2];
+    }
+  }
+
+  // Soft cap and ALiBi; logits become scores. `key`: offset in the item.
+  void Shape(i32 key, float (&s)[kStep / 8][4]) const {
+    for (i32 i = 0; i < 2; ++i) {
+      const TileRow& row = rows_[row_begin_ + LaneIndex() / 4 + 8 * i];
+      const i32 first = key + LaneIndex() % 4 * 2 - row.anchor;
+      for (i32 t = 0; t < kStep / 8; ++t) {
+        for (i32 c = 0; c < 2; ++c) {
+          const float bias = row.slope * static_cast<float>(first + 8 * t + c);
+          s[t][2 * i + c] = Score(form_, s[t][2 * i + c], bias);
+        }
+      }
+    }
+  }
+
+  // Minus infinity for what a row may not see.
+  void Hide(i32 n, i32 key, i32 offset, i32 present, float (&s)[kStep / 8][4]) const {
+    const KeyPlace* const places = stages_.PlacesOf(n);
+    for (i32 i = 0; i < 2; ++i) {
+      const TileRow& row = rows_[row_begin_ + LaneIndex() / 4 + 8 * i];
+      for (i32 t = 0; t < kStep / 8; ++t) {
+        for (i32 c = 0; c < 2; ++c) {
+          const i32 in_stage = key + 8 * t + LaneIndex() % 4 * 2 + c;
+          const i32 at = offset + in_stage;
+          bool sees = in_stage < present && at >= row.visible_begin && at < row.visible_end &&
+                      places[in_stage].page >= 0;
+          if (sees && form_.bits) sees = BitsAllow(args_.params, row, at);
+          if (!sees) s[t][2 * i + c] = kMinusInfinity;
+        }
+      }
+    }
+  }
+
+  // Softmax of the step, and weights times values.
+  template <bool kBF16>
+  void Accumulate(i32 n, i32 key, float (&s)[kStep / 8][4]) {
+    Advance<kBF16>(s);
+    u32 p[kStep / 8][2];
+    for (i32 i = 0; i < 2; ++i) {
+      RowSoftmax& row = softmax_[i];
+      const float reference = row.reference == kMinusInfinity ? 0.0f : row.reference;
+      for (i32 t = 0; t < kStep / 8; ++t) {
+        const float low = Exp2(s[t][2 * i] - reference);
+        const float high = Exp2(s[t][2 * i + 1] - reference);
+        p[t][i] = Pack<kBF16>(low, high);
+        row.sum += low + high;
+        row.weight += LowOf<kBF16>(p[t][i]) + HighOf<kBF16>(p[t][i]);
+      }
+    }
+    const u8* const v = stages_.VOperand(n);
+    const i32 lane = LaneIndex();
+    const i32 row = key + (lane & 15);
+    for (i32 t = 0; t < kStep / 16; ++t) {
+      const u32 a[4] = {p[2 * t][0], p[2 * t][1], p[2 * t + 1][0], p[2 * t + 1][1]};
+      for (i32 d = 0; d < kDims / 16; ++d) {
+        if (d * 16 >= dims_) break;
+        const i32 chunk = dim_begin_ / 8 + 2 * d + (lane >> 4);
+        u32 b[4];
+        LoadMatrix4Transposed(b, v + contract::OperandChunk(row + 16 * t, chunk, kVo / 8) * 16);
+        Mma<kBF16>(o_[2 * d], a, b[0], b[1]);
+        Mma<kBF16>(o_[2 * d + 1], a, b[2], b[3]);
+      }
+    }
+  }
+
+  // Moves references up to the step's scores, and what was summed with them.
+  template <bool kBF16>
+  void Advance(const float (&s)[kStep / 8][4]) {
+    float factor[2] = {1.0f, 1.0f};
+    bool moved = false;
+    for (i32 i = 0; i < 2; ++i) {
+      float largest = kMinusInfinity;
+      for (i32 t = 0; t < kStep / 8; ++t) {
+        largest = MaxFloat(largest, MaxFloat(s[t][2 * i], s[t][2 * i + 1]));
+      }
+      largest = MaxFloat(largest, ShuffleXor(largest, 1));
+      largest = MaxFloat(largest, ShuffleXor(largest, 2));
+      const float wanted = Ceil(largest) - kReferenceBelow<kBF16>;
+      if (wanted > softmax_[i].reference) {
+        factor[i] = contract::MoveFactor(softmax_[i].reference, wanted);
+        softmax_[i].reference = wanted;
+        moved = true;
+      }
+    }
+    if (!Any(moved)) return;
+    for (i32 i = 0; i < 2; ++i) {
+      softmax_[i].weight *= factor[i];
+      softmax_[i].sum *= factor[i];
+      for (auto& dim : o_) {
+        dim[2 * i] *= factor[i];
+        dim[2 * i + 1] *= factor[i];
+      }
+    }
+  }
+
+  const AttentionArgs& args_;
+  const ScoreForm form_;
+  const KeyStages<kTile> stages_;
+  TileRow* const rows_;
+  u8* const q_;
+  i32 warp_kv_, warp_vo_, row_begin_, dim_begin_, dims_;
+  float scale_[2];
+  RowSoftmax softmax_[2];  // Of rows lane / 4 and + 8.
+  float o_[kDims / 8][4];
+};
+
+// The kernel's body: every thread of a grid of LaunchInfo::grid blocks of Threads(kTile).
+template <TileShape kTile>
+inline void Attention(const AttentionArgs& args) {
+  WaitForPrevious();
+  Prefill<kTile>(args).Run();
+  LetNextStart();
+}
+
+}  // namespace kvilt::kernels

@@ -1,0 +1,193 @@
+// The rows of an item's tile, and the query in shared memory.
+//
+//   spans of the item, one row block each:   | block 0: row x head | block 1 | ... | no row |
+//   tile rows:                               0                                        q_rows
+#pragma once
+
+#include "attention_args.h"
+#include "decode.cuh"
+#include "operand_tile.h"
+#include "rotate.cuh"
+#include "simt.cuh"
+
+namespace kvilt::kernels {
+
+using contract::AttentionArgs;
+using contract::AttentionParams;
+using contract::PlanHeader;
+using contract::TileRow;
+using contract::TileShape;
+
+template <class T>
+inline const T* PlanArray(const u8* plan, i64 offset) {
+  return reinterpret_cast<const T*>(plan + offset);
+}
+inline const PlanHeader& Header(const AttentionArgs& args) {
+  return *reinterpret_cast<const PlanHeader*>(args.plan);
+}
+inline const contract::RowBlock& BlockAt(const AttentionArgs& args, i32 block) {
+  return PlanArray<contract::RowBlock>(args.plan, Header(args).blocks_offset)[block];
+}
+inline const contract::RequestInfo& RequestAt(const AttentionArgs& args, i32 request) {
+  return PlanArray<contract::RequestInfo>(args.plan, Header(args).requests_offset)[request];
+}
+
+// Row i of a request, as masks and biases see it.
+struct QueryRow {
+  i64 q_row = 0;  // In q, out, lse.
+  i64 row = 0;    // i
+  i64 position = 0;  // Of windows and RoPE.
+  i64 bias_origin = 0;
+  contract::KeyRange visible;
+};
+
+inline QueryRow MakeQueryRow(const AttentionParams& params, const contract::RequestInfo& request,
+                             i64 i) {
+  QueryRow out;
+  out.row = i;
+  out.q_row = request.q_row_begin + i;
+  const i64 bottom_right = i + request.kv_len - request.q_len;
+  out.position =
+      params.q_positions == nullptr
+          ? bottom_right
+          : contract::LoadIndex(params.q_positions, params.q_position_is_i64, out.q_row);
+  out.bias_origin = params.alibi_row_index ? i : bottom_right;
+  out.visible =
+      contract::VisibleKeys(params.visibility, i, request.q_len, request.kv_len,
+                                      out.position);
+  return out;
+}
+
+inline float SlopeOf(const AttentionParams& params, i32 q_head) {
+  return params.alibi_slopes == nullptr ? 0.0f : params.alibi_slopes[q_head * params.alibi_stride];
+}
+
+// A key count that an item's 32-bit offsets can hold.
+inline i32 ToOffset(i64 keys) {
+  constexpr i64 kFar = i64{1} << 30;
+  return static_cast<i32>(contract::Max(-kFar, contract::Min(kFar, keys)));
+}
+
+// Fills row `index` of the item's tile.
+inline TileRow MakeTileRow(const AttentionArgs& args, const contract::WorkItem& item, i32 index) {
+  const AttentionParams& params = args.params;
+  const auto* spans = PlanArray<contract::WorkSpan>(args.plan, Header(args).spans_offset);
+  TileRow out;
+  i64 rest = index;
+  for (i32 s = item.span_begin; s < item.span_begin + item.span_count; ++s) {
+    const contract::RowBlock& block = BlockAt(args, spans[s].block);
+    if (rest >= block.vectors()) {
+      rest -= block.vectors();
+      continue;
+    }
+    const contract::RequestInfo& request = RequestAt(args, block.request);
+    const i64 in_block = rest / block.q_head_count;
+    const QueryRow row = MakeQueryRow(params, request, block.row_begin + in_block);
+    out.block = spans[s].block;
+    out.split = spans[s].split;
+    out.vector = static_cast<i32>(rest);
+    out.q_head = block.q_head_begin + static_cast<i32>(rest - in_block * block.q_head_count);
+    const i64 end = contract::Min(row.visible.end, item.key_end) - item.key_begin;
+    out.visible_begin = ToOffset(row.visible.begin - item.key_begin);
+    out.visible_end = ToOffset(end);
+    out.slope = SlopeOf(params, out.q_head);
+    const i64 anchor =
+        contract::BiasAnchor(params.bias_before_cap, row.visible, row.bias_origin, out.slope);
+    out.anchor = ToOffset(anchor - item.key_begin);
+    const bool tree = params.visibility.mask == static_cast<i32>(contract::Mask::kTree);
+    const i64 first = tree ? request.kv_len - request.q_len : 0;
+    const i64 bits_of_row = tree ? request.q_len : request.kv_len;
+    out.mask_begin = ToOffset(first - item.key_begin);
+    out.mask_bit =
+        request.mask_byte_begin * 8 + row.row * bits_of_row + item.key_begin - first;
+    break;
+  }
+  return out;
+}
+
+// Whether the bits of a custom or tree mask let the row see the key at offset `key`.
+inline bool BitsAllow(const AttentionParams& params, const TileRow& row, i32 key) {
+  return key < row.mask_begin || contract::MaskBit(params.mask_bits, row.mask_bit + key);
+}
+
+// ---------------------------------------------------------------- the query
+
+// Elements [8 chunk, 8 chunk + 8) of a query row, as f32, rotated to `position` with RoPE.
+template <bool kRotate>
+inline void LoadQueryChunk(const AttentionParams& params, const u8* row, const u8* scales,
+                           i64 position, i32 chunk, float (&values)[8]) {
+  const auto element = [&](i32 i) { return DecodeElement(params.q_format, row, scales, i); };
+  for (i32 i = 0; i < 8; ++i) {
+    values[i] = kRotate ? Rotated(params.rope, position, 8 * chunk + i, element)
+                        : element(8 * chunk + i);
+  }
+}
+
+// The exponent that brings the largest of a row's magnitudes into [2^14, 2^15), so that f16 holds
+// every bf16 element that matters beside it: what is lost is below 2^-39 of the largest.
+inline i32 QueryExponent(float largest) {
+  const u32 exponent = Bits(largest) >> 23;
+  if (exponent == 0 || exponent == 255) return 0;  // Zeros, subnormals; infinities, NaN.
+  return contract::Max(-126, contract::Min(126, 127 + 14 - static_cast<i32>(exponent)));
+}
+
+// The query row behind a tile row.
+inline QueryRow QueryRowOf(const AttentionArgs& args, const TileRow& row) {
+  const contract::RowBlock& block = BlockAt(args, row.block);
+  return MakeQueryRow(args.params, RequestAt(args, block.request),
+                      block.row_begin + row.vector / block.q_head_count);
+}
+
+// Writes the query rows of the tile as q_parts operand tiles and sets each row's q_scale. All
+// threads; needs a barrier before and after.
+template <TileShape kTile, bool kBF16>
+inline void LoadQuery(const AttentionArgs& args, TileRow* rows, u8* tile) {
+  constexpr i32 kChunks = kTile.head_dim_qk / 8;
+  constexpr i32 kPartBytes = kTile.q_rows * kTile.head_dim_qk * 2;
+  constexpr bool kRotate = kTile.k_parts > 1;
+  const AttentionParams& params = args.params;
+  const i32 lane = LaneIndex();
+  for (i32 r = WarpIndex(); r < kTile.q_rows; r += contract::Threads(kTile) / 32) {
+    const TileRow row = rows[r];
+    const u8* source = nullptr;
+    const u8* scales = nullptr;
+    i64 position = 0;
+    if (row.block >= 0) {
+      const QueryRow query = QueryRowOf(args, row);
+      position = query.position;
+      source = params.q + query.q_row * params.q_row_stride + row.q_head * params.q_head_stride;
+      scales = params.q_scales + query.q_row * params.q_scale_row_stride +
+               row.q_head * params.q_scale_head_stride;
+    }
+    float largest = 0;
+    if (!kBF16 && source != nullptr) {
+      for (i32 chunk = lane; chunk < kChunks; chunk += 32) {
+        float values[8];
+        LoadQueryChunk<kRotate>(params, source, scales, position, chunk, values);
+        for (const float v : values) largest = MaxFloat(largest, contract::Magnitude(v));
+      }
+    }
+    for (i32 mask = 16; mask > 0; mask /= 2) largest = MaxFloat(largest, ShuffleXor(largest, mask));
+    const i32 exponent = kBF16 ? 0 : QueryExponent(largest);
+    const float up = contract::ExactPow2(exponent);
+    for (i32 chunk = lane; chunk < kChunks; chunk += 32) {
+      float values[8] = {};
+      if (source != nullptr) {
+        LoadQueryChunk<kRotate>(params, source, scales, position, chunk, values);
+      }
+      u32* to = reinterpret_cast<u32*>(tile + contract::OperandChunk(r, chunk, kChunks) * 16);
+      for (i32 i = 0; i < 4; ++i) {
+        const float low = values[2 * i] * up, high = values[2 * i + 1] * up;
+        const u32 pair = Pack<kBF16>(low, high);
+        to[i] = pair;
+        if constexpr (kTile.q_parts > 1) {
+          to[i + kPartBytes / 4] = Pack<kBF16>(low - LowOf<kBF16>(pair), high - HighOf<kBF16>(pair));
+        }
+      }
+    }
+    WarpSync();
+    if (lane == 0) rows[r].q_scale = contract::ExactPow2(-exponent);
+  }
+}
+
+}  // namespace kvilt::kernels

@@ -39,7 +39,7 @@ struct TileRow {
   i32 visible_end = 1 << 30;
   i32 anchor = 0;  // ALiBi counts from this key,
   float slope = 0;
-  float q_scale = 1;  // 2^e: q = operand * q_scale.
+  float q_scale = 1;   // 2^e: q = operand * q_scale.
   i32 mask_begin = 0;  // kCustom, kTree: keys from here on have bits,
   i64 mask_bit = 0;    // key 0's (were it one of them) would be this one of all requests' bits.
 };
@@ -47,7 +47,7 @@ static_assert(sizeof(TileRow) == kTileRowBytes);
 
 // Where a key lies in its cache.
 struct KeyPlace {
-  i32 page = 0;  // kNoKey: the stage ends before it; kAbsentKey: its page does not exist.
+  i32 page = 0;  // kNoKey: beyond the stage's end, or no row sees it; kAbsentKey: its page does not exist.
   i32 entry = 0;
 };
 inline constexpr i32 kAbsentKey = -1;

@@ -26,6 +26,9 @@ enum class KernelFamily : i32 {
   kPrefillWgmma = 2,  // The same through wgmma, with warps that only decode (sm_90a).
 };
 
+// Families whose kernels exist (src/kernels); the planner weighs the others for tests alone.
+constexpr bool HasKernel(KernelFamily family) { return family == KernelFamily::kPrefill; }
+
 struct TileShape {
   i32 family = 0;    // KernelFamily
   i32 k_format = 0;  // Format, as stored.
@@ -117,8 +120,8 @@ constexpr i32 LeastStagesOfSubset(const TileShape& t) {
 
 // Subsets of consumers and producer warps go round the ring independently. Unless both divide it,
 // a warp meets a stage's barrier in two parities within one round, and a slot is overwritten while
-// it is read (GPU-NOTES section 4). In kPrefill the block takes a stage together and warps_kv cut its
-// keys, 16 at least for each.
+// it is read (GPU-NOTES section 4). In kPrefill the block takes a stage together and warps_kv cut
+// its keys, 16 at least for each.
 constexpr bool RingRuleHolds(const TileShape& t) {
   if (t.stages == 0) return t.operand_stages > 0;
   if (t.family == static_cast<i32>(KernelFamily::kPrefill)) {
@@ -151,8 +154,8 @@ constexpr i32 kSmemParts = static_cast<i32>(SmemPart::kCount);
 // Stages whose key places are kept: those in the ring, the one that is looked up, and the one that
 // the slowest warp is still at.
 constexpr i32 KeyPlaceStages(const TileShape& t) { return t.stages + 2; }
-inline constexpr i32 kTileRowBytes = 48;   // sizeof(TileRow),
-inline constexpr i32 kKeyPlaceBytes = 8;   // sizeof(KeyPlace), attention_args.h.
+inline constexpr i32 kTileRowBytes = 48;    // sizeof(TileRow),
+inline constexpr i32 kKeyPlaceBytes = 8;    // sizeof(KeyPlace), attention_args.h.
 inline constexpr i32 kStageFlagBytes = 16;  // A word for each 32 keys of a stage.
 
 // Operand tiles are 1024-byte aligned for the 128-byte swizzle, everything else 128.

@@ -11,6 +11,8 @@
 #include "src/contract/types.h"
 #include "src/emulator/place.h"
 
+#define KVILT_UNROLLED
+
 namespace kvilt::simt {
 
 using namespace contract;  // NOLINT: i32, u8, ... are this room's words too.
@@ -64,6 +66,14 @@ inline float MaxFloat(float a, float b) {
   if (IsNan(a)) return b;
   if (IsNan(b)) return a;
   return a == b ? FloatOf(Bits(a) & Bits(b)) : (a > b ? a : b);  // +0 is larger than -0.
+}
+
+inline double RoundToEven(double x) { return std::nearbyint(x); }
+inline double CeilDouble(double x) { return std::ceil(x); }
+inline double FmaDouble(double a, double b, double c) { return std::fma(a, b, c); }
+inline void SinCos(float x, float& sine, float& cosine) {
+  sine = std::sin(x);
+  cosine = std::cos(x);
 }
 
 inline u32 Permute(u32 a, u32 b, u32 selector) {
@@ -132,6 +142,13 @@ inline void CopyWait() {
 
 // ---------------------------------------------------------------- memory, launches
 // Atomic, so that launches on several OS threads may share what they write.
+
+inline void StoreFour(u32* to, u32 a, u32 b, u32 c, u32 d) {
+  to[0] = a;
+  to[1] = b;
+  to[2] = c;
+  to[3] = d;
+}
 
 template <class T>
 inline T LoadL2(const T* p) {

@@ -57,6 +57,7 @@ inline void DecodeBlock(i32 format, const u8* codes, u32 scale, u32 (&pairs)[8])
       u32 low[4], high[4];
       DecodeCodes(words[0], scales, low);
       DecodeCodes(words[1], scales, high);
+      KVILT_UNROLLED
       for (i32 i = 0; i < 4; ++i) {
         pairs[i] = low[i];
         pairs[4 + i] = high[i];
@@ -64,18 +65,21 @@ inline void DecodeBlock(i32 format, const u8* codes, u32 scale, u32 (&pairs)[8])
       break;
     }
     case Format::kE4M3:
+      KVILT_UNROLLED
       for (i32 i = 0; i < 4; ++i) {
         pairs[2 * i] = WidenE4M3(words[i] & 0xFFFFu);
         pairs[2 * i + 1] = WidenE4M3(words[i] >> 16);
       }
       break;
     case Format::kE5M2:  // The upper byte of an f16.
+      KVILT_UNROLLED
       for (i32 i = 0; i < 4; ++i) {
         pairs[2 * i] = Permute(words[i], 0, 0x1404);
         pairs[2 * i + 1] = Permute(words[i], 0, 0x3424);
       }
       break;
     default:
+      KVILT_UNROLLED
       for (i32 i = 0; i < 8; ++i) pairs[i] = words[i];
       break;
   }

@@ -24,7 +24,7 @@ using contract::TileShape;
 // Keys [begin, end) of one segment, and where its table starts.
 struct SegmentKeys {
   const SegmentParams* segment = nullptr;
-  i64 first = 0;  // Table entry of its page 0 (kRagged: row of its token 0).
+  i64 first = 0;        // Table entry of its page 0 (kRagged: row of its token 0).
   i64 segment_key = 0;  // Absolute key of token 0.
   i64 begin = 0;        // Absolute.
   i64 end = 0;
@@ -54,14 +54,17 @@ class KeyStages {
 
   // ---- places
 
-  // Looks up the keys of stage n and writes them to the ring of places. Threads below kKeys work.
-  void Place(const AttentionArgs& args, const SegmentKeys& keys, i32 n) const {
+  // Looks up the keys of stage n and writes them to the ring of places. `seen(key)`: whether a row
+  // of the tile sees this absolute key; others are never read. Threads below kKeys work.
+  template <class Seen>
+  void Place(const AttentionArgs& args, const SegmentKeys& keys, i32 n, Seen&& seen) const {
     static_assert(kKeys % 16 == 0 && kKeys <= 128);
     const i32 t = ThreadIndex();
     if (t >= contract::RoundUp(kKeys, 32)) return;
     KeyPlace place = {contract::kNoKey, 0};
     const i64 key = keys.begin + i64{n} * kKeys + t;
-    if (t < kKeys && key < keys.end) place = Find(*keys.segment, keys.first, key - keys.segment_key);
+    if (t < kKeys && key < keys.end && seen(key))
+      place = Find(*keys.segment, keys.first, key - keys.segment_key);
     const bool absent = place.page == contract::kAbsentKey;
     const u32 any = Ballot(absent);
     if (t < kKeys) Places(n)[t] = place;
@@ -169,11 +172,11 @@ class KeyStages {
       // Room for 16 bits each; what the segment has lies densely at the front of its row.
       const i32 bytes = contract::CodeBytes(side.format, kDim);
       CopyRows<CopyWidth(kDim / 2, kTile.copy_bytes), false, kDim>(side, head, places, bytes,
-                                                                  kDim * 2, to);
+                                                                   kDim * 2, to);
     } else {
       constexpr i32 kBytes = contract::CodeBytes(kFormat, kDim);
       CopyRows<CopyWidth(kBytes, kTile.copy_bytes), kAsOperand, kDim>(side, head, places, kBytes,
-                                                                     kBytes, to);
+                                                                      kBytes, to);
     }
   }
 
@@ -220,9 +223,8 @@ class KeyStages {
       const KeyPlace place = places[key];
       const bool present = place.page >= 0;
       const u8* const from =
-          present
-              ? side.scales + contract::ScaleOffset(side, place.page, place.entry, head, at)
-              : side.scales;
+          present ? side.scales + contract::ScaleOffset(side, place.page, place.entry, head, at)
+                  : side.scales;
       CopyPiece<kWidth>(to + key * kBlocks + at, from, present);
     }
   }
@@ -241,6 +243,7 @@ class KeyStages {
       if (contract::ScaleBytes(kFormat, kDim) > 0) scale = scales[key * kBlocks + block];
       u32 pairs[8];
       DecodeBlock(format, codes + key * row_bytes + block * block_bytes, scale, pairs);
+      KVILT_UNROLLED
       for (i32 half = 0; half < 2; ++half) {
         u32* const to = reinterpret_cast<u32*>(
             operand + contract::OperandChunk(key, 2 * block + half, kDim / 8) * 16);

@@ -78,8 +78,8 @@ class Merger {
     return total;
   }
 
-  void AddOutputs(const contract::RowBlock& block, i64 vector, const float* states,
-                  float reference, i32 d, double& low, double& high) const {
+  void AddOutputs(const contract::RowBlock& block, i64 vector, const float* states, float reference,
+                  i32 d, double& low, double& high) const {
     const contract::PartialLayout layout = Partials(args_);
     const float* const outputs = reinterpret_cast<const float*>(args_.workspace);
     for (i32 begin = 0; begin < block.splits; begin += kGroup) {

@@ -43,7 +43,6 @@ class Prefill {
     warp_kv_ = warp / kTile.warps_vo % kTile.warps_kv;
     row_begin_ = warp / (kTile.warps_vo * kTile.warps_kv) * 16;
     dim_begin_ = warp_vo_ * kDims;
-    dims_ = contract::Min(kDims, kVo - dim_begin_);
   }
 
   void Run() {
@@ -61,7 +60,9 @@ class Prefill {
     for (i32 r = ThreadIndex(); r < kTile.q_rows; r += contract::Threads(kTile)) {
       rows_[r] = MakeTileRow(args_, item, r);
     }
+    KVILT_UNROLLED
     for (auto& dim : o_) {
+      KVILT_UNROLLED
       for (float& value : dim) value = 0;
     }
     softmax_[0] = softmax_[1] = RowSoftmax();
@@ -77,8 +78,8 @@ class Prefill {
         loaded = true;
         loaded_bf16 = bf16;
       }
-      const float global = contract::GlobalOf(keys.segment->v, keys.kv_head) *
-                           OperandScale(keys.segment->v.format);
+      const float global =
+          contract::GlobalOf(keys.segment->v, keys.kv_head) * OperandScale(keys.segment->v.format);
       if (v_global != global) ScaleOutput(v_global / global);
       v_global = global;
       RunSegment(item, keys);
@@ -138,9 +139,10 @@ class Prefill {
     constexpr bool kFreeEarly = contract::NeedsKOperand(kTile) && contract::NeedsVOperand(kTile);
     constexpr i32 kAhead = kFreeEarly ? kTile.stages : kTile.stages - 1;
     const i32 count = keys.Stages(kKeys);
+    const auto seen = [&](i64 key) { return SomeRowSees(static_cast<i32>(key - item.key_begin)); };
+    BlockSync();  // Ring and places are free, the query is there.
     SetScales(keys);
-    BlockSync();  // Ring and places are free.
-    for (i32 n = 0; n < kAhead; ++n) stages_.Place(args_, keys, n);
+    for (i32 n = 0; n < kAhead; ++n) stages_.Place(args_, keys, n, seen);
     BlockSync();
     for (i32 n = 0; n < kAhead; ++n) {
       if (n < count) stages_.Copy(keys, n);
@@ -148,7 +150,7 @@ class Prefill {
     }
     for (i32 n = 0; n < count; ++n) {
       CopyWait<kAhead - 1>();
-      stages_.Place(args_, keys, n + kAhead);
+      stages_.Place(args_, keys, n + kAhead, seen);
       BlockSync();
       if constexpr (!kFreeEarly) {
         if (n + kAhead < count) stages_.Copy(keys, n + kAhead);
@@ -168,19 +170,34 @@ class Prefill {
     CopyWait<0>();
   }
 
+  // Keys in the gaps of bit masks and of windows at given positions may hold anything, so they are
+  // left out like keys beyond the end; elsewhere the item's keys have no gaps.
+  bool SomeRowSees(i32 key) const {
+    if (!form_.bits && args_.params.q_positions == nullptr) return true;
+    for (i32 r = 0; r < kTile.q_rows; ++r) {
+      const TileRow& row = rows_[r];
+      if (row.block < 0 || key < row.visible_begin || key >= row.visible_end) continue;
+      if (!form_.bits || BitsAllow(args_.params, row, key)) return true;
+    }
+    return false;
+  }
+
   // Of the thread's two rows: from MMA sums to logits (or, plain, to scores).
   void SetScales(const SegmentKeys& keys) {
     const double global = contract::GlobalOf(keys.segment->k, keys.kv_head);
     const float operand = kRotate ? 1.0f : OperandScale(keys.segment->k.format);
     const double scale = args_.params.logit_scale * global * operand *
                          (form_.plain() ? double{contract::kLog2E} : 1.0);
+    KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) {
       scale_[i] = static_cast<float>(scale * rows_[row_begin_ + LaneIndex() / 4 + 8 * i].q_scale);
     }
   }
 
   void ScaleOutput(float factor) {
+    KVILT_UNROLLED
     for (auto& dim : o_) {
+      KVILT_UNROLLED
       for (float& value : dim) value *= factor;
     }
   }
@@ -228,10 +245,14 @@ class Prefill {
     }
   }
 
+  // Whether the warp has output dims from this one of its own on.
+  bool HasDims(i32 dim) const { return kDims * kTile.warps_vo == kVo || dim < kVo - dim_begin_; }
+
   static constexpr i32 kNone = 0, kSome = 1, kAll = 2;
   // Whether the warp's rows see the keys of a step that begins at offset `key` of the item.
   i32 RowsSee(i32 key) const {
     bool any = false, all = true;
+    KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) {
       const TileRow& row = rows_[row_begin_ + LaneIndex() / 4 + 8 * i];
       any = any || (row.block >= 0 && row.visible_begin < key + kStep && row.visible_end > key);
@@ -245,7 +266,9 @@ class Prefill {
   void Scores(i32 n, i32 key, float (&s)[kStep / 8][4]) const {
     const u8* const k = stages_.KOperand(n);
     const i32 lane = LaneIndex();
+    KVILT_UNROLLED
     for (auto& tile : s) {
+      KVILT_UNROLLED
       for (float& value : tile) value = 0;
     }
     const i32 a_row = row_begin_ + (lane & 15);
@@ -253,14 +276,18 @@ class Prefill {
     for (i32 chunk = 0; chunk < kQk / 8; chunk += 2) {
       const i32 a_at = contract::OperandChunk(a_row, chunk + (lane >> 4), kQk / 8) * 16;
       u32 a[kTile.q_parts][4];
+      KVILT_UNROLLED
       for (i32 p = 0; p < kTile.q_parts; ++p) LoadMatrix4(a[p], q_ + p * kQPartBytes + a_at);
+      KVILT_UNROLLED
       for (i32 t = 0; t < kStep / 16; ++t) {
         const i32 b_at =
             contract::OperandChunk(b_row + 16 * t, chunk + ((lane >> 3) & 1), kQk / 8) * 16;
+        KVILT_UNROLLED
         for (i32 p = 0; p < kTile.k_parts; ++p) {
           u32 b[4];
           LoadMatrix4(b, k + p * kKPartBytes + b_at);
           // The product of the two low summands is below what is kept.
+          KVILT_UNROLLED
           for (i32 q = 0; q < kTile.q_parts - p; ++q) {
             Mma<kBF16>(s[2 * t], a[q], b[0], b[1]);
             Mma<kBF16>(s[2 * t + 1], a[q], b[2], b[3]);
@@ -268,17 +295,22 @@ class Prefill {
         }
       }
     }
+    KVILT_UNROLLED
     for (auto& tile : s) {
+      KVILT_UNROLLED
       for (i32 i = 0; i < 4; ++i) tile[i] *= scale_[i / 2];
     }
   }
 
   // Soft cap and ALiBi; logits become scores. `key`: offset in the item.
   void Shape(i32 key, float (&s)[kStep / 8][4]) const {
+    KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) {
       const TileRow& row = rows_[row_begin_ + LaneIndex() / 4 + 8 * i];
       const i32 first = key + LaneIndex() % 4 * 2 - row.anchor;
+      KVILT_UNROLLED
       for (i32 t = 0; t < kStep / 8; ++t) {
+        KVILT_UNROLLED
         for (i32 c = 0; c < 2; ++c) {
           const float bias = row.slope * static_cast<float>(first + 8 * t + c);
           s[t][2 * i + c] = Score(form_, s[t][2 * i + c], bias);
@@ -290,9 +322,12 @@ class Prefill {
   // Minus infinity for what a row may not see.
   void Hide(i32 n, i32 key, i32 offset, i32 present, float (&s)[kStep / 8][4]) const {
     const KeyPlace* const places = stages_.PlacesOf(n);
+    KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) {
       const TileRow& row = rows_[row_begin_ + LaneIndex() / 4 + 8 * i];
+      KVILT_UNROLLED
       for (i32 t = 0; t < kStep / 8; ++t) {
+        KVILT_UNROLLED
         for (i32 c = 0; c < 2; ++c) {
           const i32 in_stage = key + 8 * t + LaneIndex() % 4 * 2 + c;
           const i32 at = offset + in_stage;
@@ -310,9 +345,11 @@ class Prefill {
   void Accumulate(i32 n, i32 key, float (&s)[kStep / 8][4]) {
     Advance<kBF16>(s);
     u32 p[kStep / 8][2];
+    KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) {
       RowSoftmax& row = softmax_[i];
       const float reference = row.reference == kMinusInfinity ? 0.0f : row.reference;
+      KVILT_UNROLLED
       for (i32 t = 0; t < kStep / 8; ++t) {
         const float low = Exp2(s[t][2 * i] - reference);
         const float high = Exp2(s[t][2 * i + 1] - reference);
@@ -324,15 +361,18 @@ class Prefill {
     const u8* const v = stages_.VOperand(n);
     const i32 lane = LaneIndex();
     const i32 row = key + (lane & 15);
+    KVILT_UNROLLED
     for (i32 t = 0; t < kStep / 16; ++t) {
       const u32 a[4] = {p[2 * t][0], p[2 * t][1], p[2 * t + 1][0], p[2 * t + 1][1]};
+      KVILT_UNROLLED
       for (i32 d = 0; d < kDims / 16; ++d) {
-        if (d * 16 >= dims_) break;
-        const i32 chunk = dim_begin_ / 8 + 2 * d + (lane >> 4);
-        u32 b[4];
-        LoadMatrix4Transposed(b, v + contract::OperandChunk(row + 16 * t, chunk, kVo / 8) * 16);
-        Mma<kBF16>(o_[2 * d], a, b[0], b[1]);
-        Mma<kBF16>(o_[2 * d + 1], a, b[2], b[3]);
+        if (HasDims(16 * d)) {
+          const i32 chunk = dim_begin_ / 8 + 2 * d + (lane >> 4);
+          u32 b[4];
+          LoadMatrix4Transposed(b, v + contract::OperandChunk(row + 16 * t, chunk, kVo / 8) * 16);
+          Mma<kBF16>(o_[2 * d], a, b[0], b[1]);
+          Mma<kBF16>(o_[2 * d + 1], a, b[2], b[3]);
+        }
       }
     }
   }
@@ -342,8 +382,10 @@ class Prefill {
   void Advance(const float (&s)[kStep / 8][4]) {
     float factor[2] = {1.0f, 1.0f};
     bool moved = false;
+    KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) {
       float largest = kMinusInfinity;
+      KVILT_UNROLLED
       for (i32 t = 0; t < kStep / 8; ++t) {
         largest = MaxFloat(largest, MaxFloat(s[t][2 * i], s[t][2 * i + 1]));
       }
@@ -357,9 +399,11 @@ class Prefill {
       }
     }
     if (!Any(moved)) return;
+    KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) {
       softmax_[i].weight *= factor[i];
       softmax_[i].sum *= factor[i];
+      KVILT_UNROLLED
       for (auto& dim : o_) {
         dim[2 * i] *= factor[i];
         dim[2 * i + 1] *= factor[i];
@@ -372,7 +416,7 @@ class Prefill {
   const KeyStages<kTile> stages_;
   TileRow* const rows_;
   u8* const q_;
-  i32 warp_kv_, warp_vo_, row_begin_, dim_begin_, dims_;
+  i32 warp_kv_, warp_vo_, row_begin_, dim_begin_;
   float scale_[2];
   RowSoftmax softmax_[2];  // Of rows lane / 4 and + 8.
   float o_[kDims / 8][4];

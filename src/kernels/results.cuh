@@ -27,7 +27,7 @@ inline RowFinish FinishRow(const AttentionParams& params, const QueryRow& row, i
                            const RowState& state) {
   constexpr double kLn2 = 0.69314718055994530942;
   const double to_base = params.lse_base_two ? 1.0 : kLn2;
-  const double none = -__builtin_huge_val();
+  const double none = double{kMinusInfinity};
   const double sink =
       params.sink == nullptr ? none : double{params.sink[q_head * params.sink_stride]};
   RowFinish out;
@@ -103,11 +103,11 @@ class ItemResult {
         row_begin_(row_begin),
         warp_kv_(warp_kv),
         warp_vo_(warp_vo),
-        dim_begin_(warp_vo * kDims),
-        dims_(contract::Min(kDims, kVo - warp_vo * kDims)) {}
+        dim_begin_(warp_vo * kDims) {}
 
   // All threads of the block. `v_global`: what outputs are in units of.
   void Finish(const RowSoftmax (&softmax)[2], float (&o)[kDims / 8][4], float v_global) {
+    KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) {
       state_[i] = {softmax[i].reference, softmax[i].weight, softmax[i].sum};
     }
@@ -116,10 +116,12 @@ class ItemResult {
       AddOutputs(o);
     }
     if (warp_kv_ != 0) return;
+    KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) WriteRow(i, o, v_global);
   }
 
  private:
+  bool HasDims(i32 dim) const { return kDims * kTile.warps_vo == kVo || dim < kVo - dim_begin_; }
   i32 TileRowIndex(i32 i) const { return row_begin_ + LaneIndex() / 4 + 8 * i; }
 
   // Every warp learns the total state of its rows and moves its outputs to the total's reference.
@@ -130,6 +132,7 @@ class ItemResult {
       return states + ((warp_kv * kTile.warps_vo + warp_vo_) * kTile.q_rows + TileRowIndex(i)) *
                           contract::kStateFloats;
     };
+    KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) {
       if (LaneIndex() % 4 != 0) continue;
       float* const mine = cell(warp_kv_, i);
@@ -138,6 +141,7 @@ class ItemResult {
       mine[contract::kStateSum] = state_[i].sum;
     }
     BlockSync();
+    KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) {
       RowState total;
       for (i32 w = 0; w < kTile.warps_kv; ++w) {
@@ -151,6 +155,7 @@ class ItemResult {
         total.sum += other[contract::kStateSum] * factor;
       }
       const float factor = contract::MoveFactor(state_[i].reference, total.reference);
+      KVILT_UNROLLED
       for (auto& dim : o) {
         dim[2 * i] *= factor;
         dim[2 * i + 1] *= factor;
@@ -172,8 +177,10 @@ class ItemResult {
     for (i32 first = 1; first < kTile.warps_kv; first += kSlots) {
       const i32 slot = warp_kv_ - first;
       if (slot >= 0 && slot < kSlots) {
+        KVILT_UNROLLED
         for (i32 d = 0; d < kDims / 8; ++d) {
-          if (8 * d >= dims_) break;
+          if (!HasDims(8 * d)) continue;
+          KVILT_UNROLLED
           for (i32 i = 0; i < 2; ++i) {
             cell(slot, i, d)[0] = o[d][2 * i];
             cell(slot, i, d)[1] = o[d][2 * i + 1];
@@ -183,8 +190,10 @@ class ItemResult {
       BlockSync();
       if (warp_kv_ == 0) {
         for (i32 w = 0; w < contract::Min(kSlots, kTile.warps_kv - first); ++w) {
+          KVILT_UNROLLED
           for (i32 d = 0; d < kDims / 8; ++d) {
-            if (8 * d >= dims_) break;
+            if (!HasDims(8 * d)) continue;
+            KVILT_UNROLLED
             for (i32 i = 0; i < 2; ++i) {
               o[d][2 * i] += cell(w, i, d)[0];
               o[d][2 * i + 1] += cell(w, i, d)[1];
@@ -206,8 +215,9 @@ class ItemResult {
       const contract::PartialLayout layout = Partials(args_);
       float* const out = reinterpret_cast<float*>(args_.workspace) +
                          layout.OutIndex(block, row.split, row.vector) + column;
+      KVILT_UNROLLED
       for (i32 d = 0; d < kDims / 8; ++d) {
-        if (8 * d >= dims_) break;
+        if (!HasDims(8 * d)) continue;
         out[8 * d] = o[d][2 * i] * v_global;
         out[8 * d + 1] = o[d][2 * i + 1] * v_global;
       }
@@ -222,8 +232,9 @@ class ItemResult {
     const QueryRow query = QueryRowOf(args_, row);
     const RowFinish finish = FinishRow(params, query, row.q_head, state_[i]);
     u8* const out = OutRow(params, query.q_row, row.q_head);
+    KVILT_UNROLLED
     for (i32 d = 0; d < kDims / 8; ++d) {
-      if (8 * d >= dims_) break;
+      if (!HasDims(8 * d)) continue;
       // A factor of 0 stands for an empty row, whatever its output holds.
       const float low = finish.factor == 0 ? 0.0f : o[d][2 * i] * v_global * finish.factor;
       const float high = finish.factor == 0 ? 0.0f : o[d][2 * i + 1] * v_global * finish.factor;
@@ -234,7 +245,7 @@ class ItemResult {
 
   const AttentionArgs& args_;
   const TileRow* const rows_;
-  const i32 row_begin_, warp_kv_, warp_vo_, dim_begin_, dims_;
+  const i32 row_begin_, warp_kv_, warp_vo_, dim_begin_;
   RowState state_[2];
 };
 

@@ -39,6 +39,7 @@ inline float Rotated(const RopeParams& rope, i64 position, i32 i, Element&& elem
 
 // Eight f32 values as a chunk of each summand's tile.
 inline void StoreParts(const float (&values)[8], u8* to, i32 part_bytes) {
+  KVILT_UNROLLED
   for (i32 i = 0; i < 4; ++i) {
     const float low = values[2 * i], high = values[2 * i + 1];
     const u32 pair = PackBF16(low, high);
@@ -51,9 +52,8 @@ inline void StoreParts(const float (&values)[8], u8* to, i32 part_bytes) {
 // Decodes and rotates a stage of keys [key_begin, ...) into two operand tiles. Keys from key_end on
 // are zeros in the ring and stay so.
 template <TileShape kTile>
-inline void RotateKeys(const AttentionParams& params, i32 format, const u8* codes,
-                       const u8* scales, i64 key_begin, i64 key_end,
-                       i64 position_begin, u8* operand) {
+inline void RotateKeys(const AttentionParams& params, i32 format, const u8* codes, const u8* scales,
+                       i64 key_begin, i64 key_end, i64 position_begin, u8* operand) {
   constexpr i32 kDim = kTile.head_dim_qk;
   constexpr i32 kChunks = kDim / 8;
   constexpr i32 kPartBytes = kTile.kv_rows * kDim * 2;
@@ -71,10 +71,10 @@ inline void RotateKeys(const AttentionParams& params, i32 format, const u8* code
     float values[8] = {};
     const i64 j = key_begin + key;
     if (j < key_end) {
-      const i64 position =
-          rope.key_positions == nullptr
-              ? j
-              : contract::LoadIndex(rope.key_positions, rope.key_position_is_i64, position_begin + j);
+      const i64 position = rope.key_positions == nullptr
+                               ? j
+                               : contract::LoadIndex(rope.key_positions, rope.key_position_is_i64,
+                                                     position_begin + j);
       for (i32 e = 0; e < 8; ++e) values[e] = Rotated(rope, position, 8 * chunk + e, element);
     }
     StoreParts(values, operand + contract::OperandChunk(key, chunk, kChunks) * 16, kPartBytes);

@@ -6,6 +6,9 @@
 
 #include "types.h"
 
+// Before a loop whose counter indexes registers.
+#define KVILT_UNROLLED _Pragma("unroll")
+
 namespace kvilt::simt {
 
 using namespace contract;  // NOLINT: i32, u8, ... are this room's words too.
@@ -24,9 +27,7 @@ inline u8* SharedMemory() {
   extern __shared__ __align__(1024) u8 kvilt_shared[];
   return kvilt_shared;
 }
-inline u32 SharedAddress(const void* p) {
-  return static_cast<u32>(__cvta_generic_to_shared(p));
-}
+inline u32 SharedAddress(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
 
 // ---------------------------------------------------------------- barriers
 
@@ -55,10 +56,9 @@ inline float ShuffleXor(float v, i32 mask) { return FloatOf(ShuffleXor(Bits(v), 
 inline float Shuffle(float v, i32 lane) { return FloatOf(Shuffle(Bits(v), lane)); }
 inline u32 Ballot(bool predicate) {
   u32 r;
-  asm volatile(
-      "{.reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff;}"
-      : "=r"(r)
-      : "r"(static_cast<u32>(predicate)));
+  asm volatile("{.reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff;}"
+               : "=r"(r)
+               : "r"(static_cast<u32>(predicate)));
   return r;
 }
 inline bool Any(bool predicate) { return Ballot(predicate) != 0; }
@@ -272,8 +272,8 @@ inline T LoadL2(const T* p) {
 }
 // Sets *p to `value` if it is 0.
 inline void StoreFirst(u32* p, u32 value) {
-  u32 old;
-  asm volatile("atom.global.cas.b32 %0, [%1], 0, %2;" : "=r"(old) : "l"(p), "r"(value) : "memory");
+  asm volatile("{.reg .b32 old; atom.global.cas.b32 old, [%0], 0, %1;}" ::"l"(p), "r"(value)
+               : "memory");
 }
 inline void AddGlobal(u64* p, u64 value) {
   asm volatile("red.global.add.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");

@@ -37,7 +37,7 @@ inline float Score(const ScoreForm& form, float logit, float bias) {
   return logit * contract::kLog2E;
 }
 
-inline constexpr float kMinusInfinity = -__builtin_huge_valf();
+inline constexpr float kMinusInfinity = __builtin_bit_cast(float, 0xFF800000u);
 
 // References lie so far below the largest score: weights up to 2^8, so that f16 holds those down to
 // 2^-32 of the largest.

@@ -34,8 +34,8 @@ inline const contract::RequestInfo& RequestAt(const AttentionArgs& args, i32 req
 
 // Row i of a request, as masks and biases see it.
 struct QueryRow {
-  i64 q_row = 0;  // In q, out, lse.
-  i64 row = 0;    // i
+  i64 q_row = 0;     // In q, out, lse.
+  i64 row = 0;       // i
   i64 position = 0;  // Of windows and RoPE.
   i64 bias_origin = 0;
   contract::KeyRange visible;
@@ -47,14 +47,12 @@ inline QueryRow MakeQueryRow(const AttentionParams& params, const contract::Requ
   out.row = i;
   out.q_row = request.q_row_begin + i;
   const i64 bottom_right = i + request.kv_len - request.q_len;
-  out.position =
-      params.q_positions == nullptr
-          ? bottom_right
-          : contract::LoadIndex(params.q_positions, params.q_position_is_i64, out.q_row);
+  out.position = params.q_positions == nullptr
+                     ? bottom_right
+                     : contract::LoadIndex(params.q_positions, params.q_position_is_i64, out.q_row);
   out.bias_origin = params.alibi_row_index ? i : bottom_right;
   out.visible =
-      contract::VisibleKeys(params.visibility, i, request.q_len, request.kv_len,
-                                      out.position);
+      contract::VisibleKeys(params.visibility, i, request.q_len, request.kv_len, out.position);
   return out;
 }
 
@@ -98,8 +96,7 @@ inline TileRow MakeTileRow(const AttentionArgs& args, const contract::WorkItem& 
     const i64 first = tree ? request.kv_len - request.q_len : 0;
     const i64 bits_of_row = tree ? request.q_len : request.kv_len;
     out.mask_begin = ToOffset(first - item.key_begin);
-    out.mask_bit =
-        request.mask_byte_begin * 8 + row.row * bits_of_row + item.key_begin - first;
+    out.mask_bit = request.mask_byte_begin * 8 + row.row * bits_of_row + item.key_begin - first;
     break;
   }
   return out;
@@ -117,9 +114,10 @@ template <bool kRotate>
 inline void LoadQueryChunk(const AttentionParams& params, const u8* row, const u8* scales,
                            i64 position, i32 chunk, float (&values)[8]) {
   const auto element = [&](i32 i) { return DecodeElement(params.q_format, row, scales, i); };
+  KVILT_UNROLLED
   for (i32 i = 0; i < 8; ++i) {
-    values[i] = kRotate ? Rotated(params.rope, position, 8 * chunk + i, element)
-                        : element(8 * chunk + i);
+    values[i] =
+        kRotate ? Rotated(params.rope, position, 8 * chunk + i, element) : element(8 * chunk + i);
   }
 }
 
@@ -164,6 +162,7 @@ inline void LoadQuery(const AttentionArgs& args, TileRow* rows, u8* tile) {
       for (i32 chunk = lane; chunk < kChunks; chunk += 32) {
         float values[8];
         LoadQueryChunk<kRotate>(params, source, scales, position, chunk, values);
+        KVILT_UNROLLED
         for (const float v : values) largest = MaxFloat(largest, contract::Magnitude(v));
       }
     }
@@ -176,12 +175,14 @@ inline void LoadQuery(const AttentionArgs& args, TileRow* rows, u8* tile) {
         LoadQueryChunk<kRotate>(params, source, scales, position, chunk, values);
       }
       u32* to = reinterpret_cast<u32*>(tile + contract::OperandChunk(r, chunk, kChunks) * 16);
+      KVILT_UNROLLED
       for (i32 i = 0; i < 4; ++i) {
         const float low = values[2 * i] * up, high = values[2 * i + 1] * up;
         const u32 pair = Pack<kBF16>(low, high);
         to[i] = pair;
         if constexpr (kTile.q_parts > 1) {
-          to[i + kPartBytes / 4] = Pack<kBF16>(low - LowOf<kBF16>(pair), high - HighOf<kBF16>(pair));
+          to[i + kPartBytes / 4] =
+              Pack<kBF16>(low - LowOf<kBF16>(pair), high - HighOf<kBF16>(pair));
         }
       }
     }

@@ -109,12 +109,14 @@ std::string_view SmemPartName(SmemPart part) {
       return "k_scales";
     case SmemPart::kVScales:
       return "v_scales";
-    case SmemPart::kScores:
-      return "scores";
     case SmemPart::kReduce:
       return "reduce";
     case SmemPart::kState:
       return "state";
+    case SmemPart::kRows:
+      return "rows";
+    case SmemPart::kKeys:
+      return "key places";
     case SmemPart::kBarriers:
       return "barriers";
     default:

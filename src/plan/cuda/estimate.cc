@@ -93,8 +93,11 @@ class Model {
  private:
   KernelFamily family() const { return static_cast<KernelFamily>(t_.family); }
 
-  // Each of warps_vo computes the scores of its rows again in the decode kernel; prefill shares.
-  double QkPasses() const { return family() == KernelFamily::kDecode ? t_.warps_vo : 1; }
+  // Each of warps_vo computes the scores of its rows again; wgmma's warpgroups will share.
+  double QkPasses() const {
+    if (family() == KernelFamily::kPrefillWgmma) return 1;
+    return t_.warps_vo * t_.q_parts * (t_.k_parts > 1 ? 1.5 : 1.0);  // 3 of the 4 products.
+  }
 
   // Warp instructions times 32 for one key of one KV head.
   double Instructions() const {
@@ -117,7 +120,7 @@ class Model {
     // Fragment loads and MMAs of mma.sync: about one instruction for 256 multiply-adds of a warp.
     const double mma = family() == KernelFamily::kPrefillWgmma
                            ? 0
-                           : t_.q_rows * (t_.head_dim_qk + t_.head_dim_vo) / 48.0;
+                           : t_.q_rows * (t_.head_dim_qk * QkPasses() + t_.head_dim_vo) / 48.0;
     return decode + mma + t_.q_rows * kScoreInstructions;
   }
   double Saves(int format) const {

@@ -194,7 +194,20 @@ class LaunchChooser {
     query.blocks = work.blocks;
     query.keys = work.keys;
     query.family = FamilyAsked();
+    query.q_parts = QueryParts();
+    query.k_parts = context_.request.rope ? 2 : 1;
     return query;
+  }
+
+  // Two where the MMA's type may not hold an element of Q: bf16 with rotated rows or f16 ones.
+  int QueryParts() const {
+    if (context_.request.rope) return 2;
+    if (context_.request.q.dtype != DType::kF16) return 1;
+    const bool bf16 = std::any_of(scratch_.pairs.begin(), scratch_.pairs.end(),
+                                  [](const CudaScratch::Pair& pair) {
+                                    return pair.k == static_cast<int>(contract::Format::kBF16);
+                                  });
+    return bf16 ? 2 : 1;
   }
 
   int FamilyAsked() const {

@@ -57,9 +57,11 @@ class TileFitter {
       tile.operand_stages = two > limit ? 1 : two + (two - one) > limit ? 2 : 3;
       return;
     }
-    const int step = CommonMultiple(tile.warps_kv, std::max(1, tile.producer_warps));
-    const int fewest = contract::RoundUp(contract::LeastStagesOfSubset(tile) * tile.warps_kv, step);
-    const int most = std::max(fewest, contract::RoundUp(decode ? 4 * tile.warps_kv : 4, step));
+    // In decode subsets of warps take stages in turn, in prefill they share each.
+    const int subsets = decode ? tile.warps_kv : 1;
+    const int step = CommonMultiple(subsets, std::max(1, tile.producer_warps));
+    const int fewest = contract::RoundUp(contract::LeastStagesOfSubset(tile) * subsets, step);
+    const int most = std::max(fewest, contract::RoundUp(4 * subsets, step));
     tile.reduce_slots = tile.warps_kv / 2;
     tile.stages = fewest;
     std::int64_t bytes = contract::SmemBytes(tile);
@@ -77,7 +79,10 @@ class TileFitter {
                              contract::CodeBytes(t.v_format, t.head_dim_vo) +
                              contract::ScaleBytes(t.k_format, t.head_dim_qk) +
                              contract::ScaleBytes(t.v_format, t.head_dim_vo);
-    return row * t.kv_rows * t.kv_heads + 16;
+    const bool decode = t.family == static_cast<int>(contract::KernelFamily::kDecode);
+    const int places =
+        decode ? 0 : t.kv_rows * contract::kKeyPlaceBytes + contract::kStageFlagBytes;
+    return row * t.kv_rows * t.kv_heads + places + 16;
   }
 
   const DeviceSpec& spec_;
@@ -92,6 +97,8 @@ inline contract::TileShape BaseTile(const TileQuery& query, contract::KernelFami
   tile.v_format = query.v_format;
   tile.head_dim_qk = query.head_dim_qk;
   tile.head_dim_vo = query.head_dim_vo;
+  tile.q_parts = query.q_parts;
+  tile.k_parts = query.k_parts;
   return tile;
 }
 
@@ -174,7 +181,7 @@ void PrefillTiles(const TileQuery& query, const DeviceSpec& spec, Visit&& visit)
   contract::TileShape tile = BaseTile(query, contract::KernelFamily::kPrefill);
   tile.q_in_smem = 1;
   const bool decodes = !contract::Is16Bit(query.k_format) || !contract::Is16Bit(query.v_format);
-  tile.operand_stages = decodes ? 1 : 0;
+  tile.operand_stages = decodes || query.k_parts > 1 ? 1 : 0;
   const auto with_warps = [&](int least_warps) {
     bool roomy = false;
     for (const int kv_rows : {64, 32, 16}) {

@@ -48,6 +48,7 @@ int RegistersNeeded(const TileShape& tile) {
 TileCheck CheckTile(const TileQuery& query, const TileShape& tile, const DeviceSpec& spec) {
   if (!Asked(query, tile)) return {TileReason::kNotAsked};
   if (!HasFeatures(tile, spec)) return {TileReason::kNeedsFeature};
+  if (!query.unbuilt && !contract::HasKernel(FamilyOf(tile))) return {TileReason::kNoKernel};
   const int threads = contract::Threads(tile);
   if (threads > kMaxThreads) return {TileReason::kThreads, threads, kMaxThreads};
   if (threads * tile.blocks_per_sm > spec.threads_per_sm) {
@@ -114,6 +115,8 @@ std::string ReasonText(const TileCheck& check, const TileShape& tile, const Devi
       return fmt::format("needs {}, which {} has not",
                          FamilyOf(tile) == KernelFamily::kPrefillWgmma ? "wgmma" : "cp.async",
                          spec.name);
+    case TileReason::kNoKernel:
+      return fmt::format("the kernel of {} is not part of this version", PathName(FamilyOf(tile)));
     case TileReason::kSmem:
       return fmt::format(
           "needs {} bytes of shared memory in a block, {} allows {}{}", check.need, spec.name,

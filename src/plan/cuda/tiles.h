@@ -23,6 +23,8 @@ struct TileQuery {
   int head_dim_vo = 0;
   int k_format = 0;  // contract::Format
   int v_format = 0;
+  int q_parts = 1;  // As in TileShape.
+  int k_parts = 1;
   // How the caches lie in memory: never changes a bit of the result.
   int copy_bytes = 16;       // The narrowest copy of a head's codes and scales.
   int page_copy_bytes = 16;  // The same for whole pages of all heads.
@@ -36,6 +38,7 @@ struct TileQuery {
   int family = -1;        // contract::KernelFamily, -1 = any.
   int least_q_rows = 0;   // All rows in one tile: what several requests read together.
   bool one_head = false;  // One KV head per block.
+  bool unbuilt = false;   // Also families whose kernels are still to come (tests of the model).
 
   friend bool operator==(const TileQuery&, const TileQuery&) = default;
 };
@@ -49,6 +52,7 @@ inline constexpr int kFewRows = 8;
 enum class TileReason : std::uint8_t {
   kFeasible = 0,
   kNeedsFeature,  // The arch lacks what the family needs.
+  kNoKernel,      // The family's kernel is not part of this version.
   kSmem,          // need > limit, bytes of a block.
   kRegisters,     // need > limit, of a consumer thread.
   kThreads,       // need > limit, of a block.

@@ -23,7 +23,7 @@ int FamilyAsked(const PlanOptions& options) {
 }
 
 // What the planner asked for this launch; with `layout`, how the caches lie too.
-TileQuery QueryOf(const Plan& plan, const Launch& launch, bool layout) {
+TileQuery QueryOf(const Plan& plan, const Launch& launch, const TileShape& tile, bool layout) {
   TileQuery query;
   query.rows = launch.work.rows;
   query.group = plan.q_heads / plan.kv_heads;
@@ -37,6 +37,8 @@ TileQuery QueryOf(const Plan& plan, const Launch& launch, bool layout) {
   query.family = FamilyAsked(plan.options);
   query.least_q_rows = launch.cascade ? launch.work.rows : 0;
   query.one_head = launch.work.one_head;
+  query.q_parts = tile.q_parts;
+  query.k_parts = tile.k_parts;
   if (!layout) return query;
   query.copy_bytes = launch.work.copy_bytes;
   query.page_copy_bytes = launch.work.page_copy_bytes;
@@ -51,7 +53,8 @@ class Weighing {
   Weighing(const Plan& plan, std::size_t launch)
       : plan_(plan),
         // Bits must not follow the layout, so kFixed chooses without.
-        query_(QueryOf(plan, plan.launches[launch], plan.options.split != SplitMode::kFixed)),
+        query_(QueryOf(plan, plan.launches[launch], TileOf(plan, launch),
+                       plan.options.split != SplitMode::kFixed)),
         chosen_(TileOf(plan, launch)) {}
 
   std::vector<PassedOver> Run() {
@@ -129,6 +132,8 @@ std::string_view ReasonName(TileReason reason) {
       return "nothing";
     case TileReason::kNeedsFeature:
       return "a feature";
+    case TileReason::kNoKernel:
+      return "a kernel";
     case TileReason::kSmem:
       return "shared memory";
     case TileReason::kRegisters:
@@ -163,7 +168,7 @@ TileEstimate EstimateItems(const Plan& plan, std::size_t launch) {
     const contract::WorkItem& item = view.items[static_cast<std::size_t>(i)];
     key_heads += static_cast<double>(item.key_end - item.key_begin) * item.head_count;
   }
-  TileQuery query = QueryOf(plan, plan.launches[launch], true);
+  TileQuery query = QueryOf(plan, plan.launches[launch], info.tile, true);
   query.rows = info.tile.q_rows;  // Each item reads its keys once.
   query.keys = static_cast<std::int64_t>(key_heads / plan.kv_heads);
   return EstimateTile(query, info.tile, plan.spec);

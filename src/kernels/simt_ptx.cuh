@@ -243,8 +243,8 @@ inline T LoadL2(const T* p) {
 }
 // Sets *p to `value` if it is 0.
 inline void StoreFirst(u32* p, u32 value) {
-  u32 old;
-  asm volatile("atom.global.cas.b32 %0, [%1], 0, %2;" : "=r"(old) : "l"(p), "r"(value) : "memory");
+  asm volatile("{.reg .b32 old; atom.global.cas.b32 old, [%0], 0, %1;}" ::"l"(p), "r"(value)
+               : "memory");
 }
 inline void AddGlobal(u64* p, u64 value) {
   asm volatile("red.global.add.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");

@@ -47,8 +47,7 @@ inline constexpr DriverResult kDriverInvalidValue = 1;
 inline constexpr DriverResult kDriverOutOfMemory = 2;
 inline constexpr DriverResult kDriverNotReady = 600;
 
-inline constexpr int kAttributeSmemPerBlock = 8;  // CUdevice_attribute
-inline constexpr int kAttributeClockKhz = 13;
+inline constexpr int kAttributeClockKhz = 13;  // CUdevice_attribute
 inline constexpr int kAttributeSmCount = 16;
 inline constexpr int kAttributeMemoryClockKhz = 36;
 inline constexpr int kAttributeMemoryBusBits = 37;
@@ -63,8 +62,6 @@ inline constexpr int kAttributeBlocksPerSm = 106;
 inline constexpr int kAttributeSmemReserved = 111;
 
 inline constexpr int kFunctionSharedBytes = 1;  // CUfunction_attribute: the static part
-inline constexpr int kFunctionLocalBytes = 3;
-inline constexpr int kFunctionRegisters = 4;
 inline constexpr int kFunctionMaxDynamicSharedBytes = 8;
 
 inline constexpr int kLaunchProgrammaticSerialization = 6;  // CUlaunchAttributeID
@@ -74,8 +71,7 @@ inline constexpr unsigned kHostAllocPortable = 1;
 inline constexpr int kPointerMemoryType = 2;  // CUpointer_attribute
 inline constexpr int kPointerIsManaged = 8;
 inline constexpr int kPointerDeviceOrdinal = 9;
-inline constexpr unsigned kMemoryTypeHost = 1;  // CUmemorytype
-inline constexpr unsigned kMemoryTypeDevice = 2;
+inline constexpr unsigned kMemoryTypeDevice = 2;   // CUmemorytype
 inline constexpr int kCaptureModeThreadLocal = 1;  // CUstreamCaptureMode
 inline constexpr int kCaptureModeRelaxed = 2;
 

@@ -77,10 +77,12 @@ std::string KernelText(const KernelSpec& spec) {
       "{name}(const __grid_constant__ kvilt::kernels::{function}Args args) {{\n"
       "  kvilt::kernels::{function}{arguments}(args);\n"
       "}}\n"
-      "extern \"C\" __device__ int kvilt_args_bytes = sizeof(kvilt::kernels::{function}Args);\n"
+      "namespace kvilt::kernels {{\n"
+      "extern \"C\" __device__ int kvilt_args_bytes = sizeof({function}Args);\n"
       "#ifdef KVILT_SMEM_BYTES\n"
       "extern \"C\" __device__ int kvilt_smem_bytes = KVILT_SMEM_BYTES({smem_arguments});\n"
-      "#endif\n",
+      "#endif\n"
+      "}}\n",
       fmt::arg("header", spec.header), fmt::arg("threads", spec.threads),
       fmt::arg("min_blocks", spec.min_blocks), fmt::arg("name", KernelName(spec)),
       fmt::arg("function", function), fmt::arg("arguments", arguments),

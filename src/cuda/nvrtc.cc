@@ -156,12 +156,12 @@ Result<Nvrtc::Output> Nvrtc::Compile(const SourceText& main, std::span<const Sou
                                  std::string(main.name).c_str(), static_cast<int>(headers.size()),
                                  header_texts.data(), header_names.data()),
             "nvrtcCreateProgram"));
-  constexpr NvrtcResult kCompilationError = 6;
   const NvrtcResult result =
       calls_.CompileProgram(program, static_cast<int>(option_texts.size()), option_texts.data());
   Output output;
   output.ok = result == kNvrtcSuccess;
-  Status status = result == kCompilationError ? Status::Ok() : Check(result, "nvrtcCompileProgram");
+  Status status =
+      result == kNvrtcCompilationError ? Status::Ok() : Check(result, "nvrtcCompileProgram");
   if (const Status read = ReadOutput(program, output); status.ok()) status = read;
   calls_.DestroyProgram(&program);
   if (!status.ok()) {

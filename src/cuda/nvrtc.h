@@ -15,6 +15,7 @@ namespace kvilt::cuda {
 using NvrtcResult = int;
 using NvrtcProgram = struct NvrtcProgramTag*;
 inline constexpr NvrtcResult kNvrtcSuccess = 0;
+inline constexpr NvrtcResult kNvrtcCompilationError = 6;
 
 // X(member, symbol, parameters)
 #define KVILT_NVRTC_CALLS(X)                                                                \

@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(KVILT_LIBRARY_ROOMS core plan cpu pool api)
+set(KVILT_LIBRARY_ROOMS core plan cpu cuda pool api)
 list(TRANSFORM KVILT_LIBRARY_ROOMS PREPEND kvilt_ OUTPUT_VARIABLE KVILT_ROOM_TARGETS)
 
 add_library(kvilt)
@@ -22,7 +22,7 @@ endif()
 
 # A shared library has resolved what it uses, so its users need none of it; a static one hands its
 # dependencies on (kvilt-config.cmake finds them).
-set(KVILT_PRIVATE_LIBRARIES hwy::hwy fmt::fmt Threads::Threads)
+set(KVILT_PRIVATE_LIBRARIES hwy::hwy fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
 if(BUILD_SHARED_LIBS)
   foreach(library IN LISTS KVILT_PRIVATE_LIBRARIES)
     target_link_libraries(kvilt PRIVATE $<BUILD_INTERFACE:${library}>)

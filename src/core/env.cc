@@ -12,6 +12,18 @@ std::string_view Name(EnvVariable variable) {
       return "NO_COLOR";
     case EnvVariable::kTerm:
       return "TERM";
+    case EnvVariable::kNvrtc:
+      return "KVILT_NVRTC";
+    case EnvVariable::kBundle:
+      return "KVILT_BUNDLE";
+    case EnvVariable::kCacheDir:
+      return "KVILT_CACHE_DIR";
+    case EnvVariable::kXdgCacheHome:
+      return "XDG_CACHE_HOME";
+    case EnvVariable::kHome:
+      return "HOME";
+    case EnvVariable::kCacheBytes:
+      return "KVILT_CACHE_BYTES";
   }
   return "unknown environment variable";
 }

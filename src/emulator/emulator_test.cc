@@ -23,7 +23,8 @@ TEST(Launch, RunsEachThreadOfEachBlockOnce) {
     EXPECT_EQ(GridBlocks(), 3);
     EXPECT_EQ(LaneIndex() + 32 * WarpIndex(), ThreadIndex());
     BlockSync();
-    ++seen[static_cast<std::size_t>(BlockIndex() * 64 + ThreadIndex())];
+    seen[static_cast<std::size_t>(BlockIndex()) * 64 + static_cast<std::size_t>(ThreadIndex())] +=
+        1;
   });
   EXPECT_EQ(seen, std::vector<int>(3 * 64, 1));
 }

@@ -187,6 +187,8 @@ TEST_F(EmulatorDeathTest, Copies) {
                "CopyAsync at offset 12, which 8 does not divide");
   EXPECT_DEATH(LaunchFour([] { CopyAsync<8>(SharedMemory(), source + 4, true); }),
                "CopyAsync of 8 bytes from 0x");
+  EXPECT_DEATH(LaunchFour([] { CopyAsync<8>(SharedMemory(), nullptr, true); }),
+               "CopyAsync of 8 bytes from \\(nil\\)");
   EXPECT_DEATH(LaunchFour([] { CopyAsync<16>(SharedMemory() + 992, source, true); }),
                "CopyAsync of 16 bytes at offset 992 of 1000 bytes");
 }

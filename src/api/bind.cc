@@ -13,8 +13,6 @@ using contract::i32;
 using contract::i64;
 using contract::u8;
 
-constexpr float kOne = 1.0f;
-
 static_assert(static_cast<int>(contract::Format::kF32) == static_cast<int>(DType::kF32));
 static_assert(static_cast<int>(contract::Format::kBF16) == static_cast<int>(DType::kBF16));
 static_assert(static_cast<int>(contract::Format::kF16) == static_cast<int>(DType::kF16));
@@ -65,7 +63,7 @@ contract::SideParams BindSide(const CacheSide& side, bool paged) {
     out.global = global.array;
     out.global_per_head = global.array_size > 1 ? 1 : 0;
   } else {
-    out.global = global.value == 1.0f ? &kOne : &global.value;
+    out.global_value = global.value;
   }
   return out;
 }

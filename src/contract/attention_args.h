@@ -23,11 +23,16 @@ struct AttentionArgs {
   u32* error = nullptr;  // The plan's error word.
   i32 launch = 0;        // Index of LaunchInfo.
   i32 pad = 0;
+  // [batch][segments]: first table entry of each request (kRagged: its first row), 0 if shared.
+  const i64* table_begins = nullptr;
   AttentionParams params;  // Its `segments` is not read:
   SegmentParams segments[kMaxSegments];
 };
 // The limit of kernel arguments on every arch and driver.
 static_assert(sizeof(AttentionArgs) <= 4096);
+
+// Threads of a block of the merge kernel.
+inline constexpr i32 kMergeThreads = 128;
 
 // One row of a tile: a query row of one query head. Keys count from the item's first.
 struct TileRow {

@@ -22,7 +22,8 @@ enum class Format : i32 {
 struct SideParams {
   const u8* data = nullptr;
   const u8* scales = nullptr;     // e4m3 bytes, kNVFP4 only.
-  const float* global = nullptr;  // Never null: points to 1.0f when none was given.
+  const float* global = nullptr;  // Null: global_value.
+  float global_value = 1.0f;
   i32 global_per_head = 0;        // 1: global[kv_head], else global[0].
   i32 format = 0;                 // Format
   i32 head_dim = 0;

@@ -21,6 +21,7 @@ constexpr i64 ScaleOffset(const SideParams& side, i64 page, i64 entry, i64 head,
 }
 
 constexpr float GlobalOf(const SideParams& side, i64 head) {
+  if (side.global == nullptr) return side.global_value;
   return side.global[side.global_per_head != 0 ? head : 0];
 }
 

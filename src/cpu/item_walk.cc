@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "src/contract/softmax.h"
+#include "src/contract/side_address.h"
 #include "src/cpu/item_rows.h"
 #include "src/cpu/item_scratch.h"
 #include "src/cpu/write_results.h"
@@ -13,6 +14,7 @@ namespace {
 
 using contract::AttentionParams;
 using contract::Format;
+using contract::GlobalOf;
 using contract::RequestInfo;
 using contract::SegmentParams;
 using contract::SideParams;
@@ -20,10 +22,6 @@ using contract::WorkItem;
 
 constexpr u64 kAllLanes = ~u64{0};
 constexpr double kLog2E = 1.44269504088896340736;
-
-float GlobalOf(const SideParams& side, i64 head) {
-  return side.global[side.global_per_head ? head : 0];
-}
 
 // The walk over one item, or over one of its spans.
 class Walk {

@@ -25,7 +25,11 @@ void LaunchErased(const LaunchShape& shape, void (*body)(void*), void* context);
 // not aligned, a thread that ends with copies under way. A store outside shared memory is found by
 // AddressSanitizer, or by a check of the bytes after it when the block has ended.
 //
-// body() must not throw. May be called from several OS threads at once; not from within a body.
+// What it does not find: a loop that waits for another thread without a function of the machine,
+// races between lanes that the drawn order happens to hide, more registers than a GPU has.
+//
+// body() must not throw, and has 128 KiB of stack. May be called from several OS threads at once;
+// not from within a body. Not under ThreadSanitizer, which takes fibers for one thread.
 template <class Body>
 void Launch(const LaunchShape& shape, Body&& body) {
   using Plain = std::remove_reference_t<Body>;

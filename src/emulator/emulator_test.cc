@@ -23,7 +23,8 @@ TEST(Launch, RunsEachThreadOfEachBlockOnce) {
     EXPECT_EQ(GridBlocks(), 3);
     EXPECT_EQ(LaneIndex() + 32 * WarpIndex(), ThreadIndex());
     BlockSync();
-    ++seen[static_cast<std::size_t>(BlockIndex() * 64 + ThreadIndex())];
+    seen[static_cast<std::size_t>(BlockIndex()) * 64 + static_cast<std::size_t>(ThreadIndex())] +=
+        1;
   });
   EXPECT_EQ(seen, std::vector<int>(3 * 64, 1));
 }
@@ -186,6 +187,8 @@ TEST_F(EmulatorDeathTest, Copies) {
                "CopyAsync at offset 12, which 8 does not divide");
   EXPECT_DEATH(LaunchFour([] { CopyAsync<8>(SharedMemory(), source + 4, true); }),
                "CopyAsync of 8 bytes from 0x");
+  EXPECT_DEATH(LaunchFour([] { CopyAsync<8>(SharedMemory(), nullptr, true); }),
+               "CopyAsync of 8 bytes from \\(nil\\)");
   EXPECT_DEATH(LaunchFour([] { CopyAsync<16>(SharedMemory() + 992, source, true); }),
                "CopyAsync of 16 bytes at offset 992 of 1000 bytes");
 }

@@ -27,6 +27,13 @@ struct BF16 {
 
 using Row = float __attribute__((vector_size(32)));  // Of b and of the sums.
 
+// sum += x row
+inline void AddProduct(Row& sum, float x, const float (&row)[8]) {
+  Row r;
+  std::memcpy(&r, row, sizeof(r));
+  sum += x * r;
+}
+
 template <class Format>
 void MultiplyAdd(float (&d)[4][32], const u32 (&in)[6][32]) {
   float low[6][32];  // Elements 2t and 2t + 1 of each register.
@@ -35,7 +42,7 @@ void MultiplyAdd(float (&d)[4][32], const u32 (&in)[6][32]) {
     for (int lane = 0; lane < 32; ++lane) low[r][lane] = Format::Decode(in[r][lane] & 0xFFFFu);
     for (int lane = 0; lane < 32; ++lane) high[r][lane] = Format::Decode(in[r][lane] >> 16);
   }
-  Row b[16];
+  alignas(sizeof(Row)) float b[16][8];
   for (int r = 0; r < 2; ++r) {
     for (int lane = 0; lane < 32; ++lane) {
       b[8 * r + 2 * (lane % 4)][lane / 4] = low[4 + r][lane];
@@ -50,11 +57,13 @@ void MultiplyAdd(float (&d)[4][32], const u32 (&in)[6][32]) {
     for (int k = 0; k < 16; k += 2) {
       const int r = half + k / 8 * 2;
       const int lane = first + k % 8 / 2;
-      even += low[r][lane] * b[k];
-      odd += high[r][lane] * b[k + 1];
+      AddProduct(even, low[r][lane], b[k]);
+      AddProduct(odd, high[r][lane], b[k + 1]);
     }
     even += odd;
-    for (int n = 0; n < 8; ++n) d[2 * half + n % 2][first + n / 2] += even[n];
+    float sums[8];
+    std::memcpy(sums, &even, sizeof(sums));
+    for (int n = 0; n < 8; ++n) d[2 * half + n % 2][first + n / 2] += sums[n];
   }
 }
 

@@ -146,16 +146,23 @@ u32 MoveMatrixTransposed(u32 v) {
   return warp.out[0][self.lane];
 }
 
-void CopyAsyncBytes(void* shared, const void* global, i32 bytes, bool present) {
+void CopyCommit() { Self().copies.Commit(); }
+
+}  // namespace kvilt::simt
+
+namespace kvilt::emulator {
+
+void IssueCopy(void* shared, const void* global, i32 bytes, bool present) {
   Thread& self = Self();
-  CheckShared(self, shared, bytes, "CopyAsync");
-  if (reinterpret_cast<std::uintptr_t>(global) % static_cast<std::uintptr_t>(bytes) != 0) {
+  simt::CheckShared(self, shared, bytes, "CopyAsync");
+  if (reinterpret_cast<std::uintptr_t>(global) % static_cast<std::uintptr_t>(bytes) != 0 ||
+      (present && global == nullptr)) {
     Fail("block %d, thread %d: CopyAsync of %d bytes from %p", self.block, self.thread, bytes,
          global);
   }
   self.copies.Issue(shared, present ? global : nullptr, bytes);
 }
-void CopyCommit() { Self().copies.Commit(); }
-void CopyWaitPending(i32 pending) { Self().copies.Wait(pending); }
 
-}  // namespace kvilt::simt
+void FinishCopies(i32 pending) { Self().copies.Wait(pending); }
+
+}  // namespace kvilt::emulator

@@ -13,6 +13,13 @@
 
 #define KVILT_UNROLLED
 
+namespace kvilt::emulator {
+
+void IssueCopy(void* shared, const void* global, contract::i32 bytes, bool present);
+void FinishCopies(contract::i32 pending);
+
+}  // namespace kvilt::emulator
+
 namespace kvilt::simt {
 
 using namespace contract;  // NOLINT: i32, u8, ... are this room's words too.
@@ -127,17 +134,15 @@ u32 MoveMatrixTransposed(u32 v);
 // ---------------------------------------------------------------- copies to shared memory
 // Done at the CopyWait that covers them; until then the target holds 0xFF bytes.
 
-void CopyAsyncBytes(void* shared, const void* global, i32 bytes, bool present);
-void CopyWaitPending(i32 pending);
 template <i32 kBytes>
 inline void CopyAsync(void* shared, const void* global, bool present) {
   static_assert(kBytes == 16 || kBytes == 8 || kBytes == 4);
-  CopyAsyncBytes(shared, global, kBytes, present);
+  emulator::IssueCopy(shared, global, kBytes, present);
 }
 void CopyCommit();
 template <i32 kPending>
 inline void CopyWait() {
-  CopyWaitPending(kPending);
+  emulator::FinishCopies(kPending);
 }
 
 // ---------------------------------------------------------------- memory, launches

@@ -7,7 +7,8 @@
 
 namespace kvilt::kernels {
 
-inline constexpr i32 kMergeThreads = 128;
+using MergeArgs = AttentionArgs;
+using contract::kMergeThreads;
 
 class Merger {
  public:

@@ -121,14 +121,11 @@ class Prefill {
       keys.end = contract::Min(begins[s + 1], item.key_end);
       if (keys.begin >= keys.end) continue;
       const SegmentParams& segment = args_.segments[s];
-      const i64 row = segment.shared ? 0 : request;
       keys.segment = &segment;
       keys.segment_key = begins[s];
       keys.position_begin = RequestAt(args_, request).key_position_begin;
       keys.kv_head = item.head_begin;
-      keys.first = segment.table == static_cast<i32>(contract::TableKind::kPadded)
-                       ? row * segment.row_stride
-                       : contract::LoadIndex(segment.indptr, segment.indptr_is_i64, row);
+      keys.first = args_.table_begins[i64{request} * header.segments + s];
       visit(keys);
     }
   }
@@ -421,13 +418,5 @@ class Prefill {
   RowSoftmax softmax_[2];  // Of rows lane / 4 and + 8.
   float o_[kDims / 8][4];
 };
-
-// The kernel's body: every thread of a grid of LaunchInfo::grid blocks of Threads(kTile).
-template <TileShape kTile>
-inline void Attention(const AttentionArgs& args) {
-  WaitForPrevious();
-  Prefill<kTile>(args).Run();
-  LetNextStart();
-}
 
 }  // namespace kvilt::kernels

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "src/api/bind.h"
+#include "src/api/host_tables.h"
 #include "src/api/rope.h"
 #include "src/emulator/emulator.h"
 #include "src/kernels/merge.cuh"
@@ -50,6 +51,9 @@ Status RunEmulated(core::ProblemData& data, const AttentionRequest& request, Pla
   args.params = api::BindRequest(request, plan->head_dim_qk, segments, frequencies);
   if (segments.size() > contract::kMaxSegments) return Status::Unsupported("segments", "too many");
   std::copy(segments.begin(), segments.end(), args.segments);
+  api::HostTables tables;
+  tables.Build(request, frequencies);
+  tables.PointInto(tables.bytes().data(), args);
   args.plan = reinterpret_cast<const contract::u8*>(plan->data.data());
   data.PoisonOutputs();
   args.workspace = reinterpret_cast<contract::u8*>(data.Workspace(plan->workspace_bytes).data());
@@ -61,7 +65,7 @@ Status RunEmulated(core::ProblemData& data, const AttentionRequest& request, Pla
     args.launch = static_cast<int>(l);
     tile->run(args, view.launches[l].grid, seed);
   }
-  emulator::Launch({3, kernels::kMergeThreads, 0, seed}, [&] { kernels::Merge(args); });
+  emulator::Launch({3, contract::kMergeThreads, 0, seed}, [&] { kernels::Merge(args); });
   if (word != nullptr) *word = error;
   return {};
 }

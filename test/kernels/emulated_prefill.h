@@ -2,14 +2,13 @@
 #pragma once
 
 #include "src/emulator/emulator.h"
-#include "src/kernels/prefill.cuh"
+#include "src/kernels/attention.cuh"
 #include "test/kernels/emulated_tiles.h"
 
 namespace kvilt::test {
 
 template <contract::TileShape kTile>
 void RunTile(const contract::AttentionArgs& args, int grid, std::uint64_t seed) {
-  static_assert(contract::RingRuleHolds(kTile));
   emulator::Launch({grid, contract::Threads(kTile), contract::SmemBytes(kTile), seed},
                    [&] { kernels::Attention<kTile>(args); });
 }

@@ -27,6 +27,7 @@ constexpr const char* kFooter = R"(Examples:
   kvilt check --sweep                                 2,000 small problems that mix every option
   kvilt check --sweep --seed 7 --problems 300 --device cpu:avx2 --json
   kvilt check --sweep --all-targets                   on every SIMD target of this machine
+  kvilt check --sweep --device cuda:0                 on a GPU, problems that its kernels take
 
 Each problem is planned, run and compared with attention in float64 on the same stored bytes. All
 memory that must not be read holds NaN, all that must be written does too. A failure prints the
@@ -167,7 +168,7 @@ Result<std::vector<core::Problem>> Problems(const CheckArgs& args) {
   }
   auto problems = core::ProblemsFromArguments(args.problems);
   if (problems.ok() && args.sweep) {
-    const auto sweep = SweepProblems(args.seed, args.count);
+    const auto sweep = SweepProblems(args.seed, args.count, DeviceKindOf(args.device.device));
     problems->insert(problems->end(), sweep.begin(), sweep.end());
   }
   return problems;

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "cli/device_mirror.h"
 #include "src/core/check.h"
 
 namespace kvilt::cli {
@@ -216,8 +219,34 @@ std::string Judge(const oracle::Error& error, const Plan& plan, const Tolerance&
   return "";
 }
 
+namespace {
+
+// The same on a copy in the device's memory; results and guard zones come back.
+Status RunOnGpu(const Device& device, core::ProblemData& data, const AttentionRequest& request,
+                const PlanOptions& options, Plan* plan) {
+  thread_local std::map<const void*, std::unique_ptr<DeviceMirror>> mirrors;
+  std::unique_ptr<DeviceMirror>& mirror = mirrors[device.impl().get()];
+  if (!mirror) mirror = std::make_unique<DeviceMirror>(device);
+  auto made = MakePlan(mirror->Placed(request), device.spec(), options);
+  if (!made) return made.status();
+  if (plan != nullptr) *plan = *made;
+  const std::int64_t bytes = made->workspace_bytes;
+  auto prepared = Prepare(device, std::move(made).value());
+  if (!prepared) return prepared.status();
+  data.PoisonOutputs();
+  const std::span<std::byte> workspace = data.Workspace(bytes);
+  KVILT_RETURN_IF_ERROR(mirror->Upload(data.Memory()));
+  KVILT_RETURN_IF_ERROR(Run(*prepared, mirror->Moved(request), mirror->Moved(workspace)));
+  KVILT_RETURN_IF_ERROR(mirror->Download());
+  return LastError(*prepared);
+}
+
+}  // namespace
+
 Status RunOn(const Device& device, core::ProblemData& data, const AttentionRequest& request,
              const PlanOptions& options, Plan* plan) {
+  if (device.spec().kind == DeviceKind::kCuda)
+    return RunOnGpu(device, data, request, options, plan);
   auto made = MakePlan(request, device.spec(), options);
   if (!made) return made.status();
   if (plan != nullptr) *plan = *made;

@@ -26,8 +26,8 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
 void AddDeviceOptions(CLI::App& command, DeviceArgs& args, bool threads) {
   command
       .add_option("--device", args.device,
-                  "Where it runs: cpu, or a SIMD target such as cpu:avx2 (`kvilt info` lists "
-                  "this machine's)")
+                  "Where it runs: cpu, a SIMD target such as cpu:avx2 (`kvilt info` lists "
+                  "this machine's), or cuda:0")
       ->type_name("NAME")
       ->capture_default_str();
   if (!threads) return;
@@ -41,9 +41,14 @@ void AddJsonOption(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "Print the result as JSON on stdout");
 }
 
+DeviceKind DeviceKindOf(std::string_view name) {
+  return name.starts_with("cuda") ? DeviceKind::kCuda : DeviceKind::kCpu;
+}
+
 Result<Device> OpenDevice(const DeviceArgs& args) {
   DeviceOptions options;
-  options.threads = args.threads;
+  // Workers are the CPU's; commands have a default number of them.
+  if (DeviceKindOf(args.device) == DeviceKind::kCpu) options.threads = args.threads;
   return Device::Open(args.device, options);
 }
 

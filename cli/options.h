@@ -24,6 +24,9 @@ void AddDeviceOptions(CLI::App& command, DeviceArgs& args, bool threads = true);
 // --json: results as JSON on stdout, and nothing else there.
 void AddJsonOption(CLI::App& command, bool& json);
 
+// Of a device's name, present or not.
+DeviceKind DeviceKindOf(std::string_view name);
+
 // Opens args.device with args.threads workers.
 Result<Device> OpenDevice(const DeviceArgs& args);
 

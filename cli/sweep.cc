@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
+#include <utility>
 
 #include "src/core/random.h"
 
@@ -257,7 +259,8 @@ double Work(const Problem& p) {
   return work;
 }
 
-void Shrink(Problem& p) {
+// `keep_dims`: of a class.
+void Shrink(Problem& p, bool keep_dims) {
   constexpr double kMaxWork = 1.5e7;
   while (Work(p) > kMaxWork) {
     bool changed = false;
@@ -268,7 +271,7 @@ void Shrink(Problem& p) {
       }
     }
     if (changed) continue;
-    if (p.head_dim_qk > 64 && p.head_dim_vo > 64) {
+    if (p.head_dim_qk > 64 && p.head_dim_vo > 64 && !keep_dims) {
       p.head_dim_qk = 64;
       p.head_dim_vo = 64;
     } else if (p.q_heads > p.kv_heads) {
@@ -280,9 +283,7 @@ void Shrink(Problem& p) {
   }
 }
 
-}  // namespace
-
-Problem SweepProblem(std::uint64_t seed, std::int64_t index) {
+Problem Draw(std::uint64_t seed, std::int64_t index) {
   Random random(core::HashOf(seed, index, 21));
   Problem p;
   DrawHeads(random, p);
@@ -291,14 +292,69 @@ Problem SweepProblem(std::uint64_t seed, std::int64_t index) {
   DrawQuery(random, p);
   DrawScores(random, p);
   DrawPlan(random, p);
-  MakeLegal(p);
-  Shrink(p);
   return p;
 }
 
-std::vector<Problem> SweepProblems(std::uint64_t seed, std::int64_t count) {
+// Dims, dtypes and alignment of class `number`: what a kernel is compiled for.
+void DrawKernelClass(std::uint64_t seed, std::int64_t number, Problem& p) {
+  Random random(core::HashOf(seed, number, 22));
+  const auto dtype = [&] {
+    return Pick(random, {DType::kNVFP4, DType::kNVFP4, DType::kNVFP4, DType::kBF16, DType::kF16,
+                         DType::kE4M3, DType::kE5M2});
+  };
+  const auto dims = Pick(
+      random, {std::pair(64, 64), std::pair(64, 64), std::pair(128, 128), std::pair(128, 128),
+               std::pair(256, 256), std::pair(16, 16), std::pair(80, 48), std::pair(192, 128),
+               std::pair(512, 256), std::pair(512, 512), std::pair(96, 96), std::pair(32, 112)});
+  p.head_dim_qk = dims.first;
+  p.head_dim_vo = dims.second;
+  p.k.dtype = dtype();
+  p.v.dtype = random.OneIn(2) ? p.k.dtype : dtype();
+  const bool mixed = random.OneIn(6);
+  const DType other = dtype();
+  for (SegmentSpec& segment : p.segments) {
+    const bool takes = mixed && &segment == &p.segments.back();
+    segment.k_dtype = segment.v_dtype = std::nullopt;
+    if (takes) segment.k_dtype = segment.v_dtype = other;
+  }
+  if (!random.OneIn(3)) {
+    p.k.row_pad = p.v.row_pad = p.k.shift = p.v.shift = 0;
+    if (p.pool == core::PoolForm::kRows) p.pool = core::PoolForm::kKv;
+  }
+  if (!random.OneIn(4)) {
+    p.rope.reset();
+  } else if (!p.rope) {
+    p.rope.emplace();
+  }
+  // One Q is as wide as its MMAs or takes two tiles.
+  const bool half = random.OneIn(4);
+  if (half) p.q_dtype = DType::kF16;
+  if (!half && (p.q_dtype == DType::kF16 || p.q_dtype == DType::kF32)) p.q_dtype = DType::kBF16;
+}
+
+Problem Finish(Problem p, bool keep_dims = false) {
+  MakeLegal(p);
+  Shrink(p, keep_dims);
+  return p;
+}
+
+}  // namespace
+
+Problem SweepProblem(std::uint64_t seed, std::int64_t index) { return Finish(Draw(seed, index)); }
+
+Problem GpuSweepProblem(std::uint64_t seed, std::int64_t index) {
+  constexpr std::int64_t kClasses = 40;
+  Problem p = Draw(seed, index);
+  DrawKernelClass(seed, index % kClasses, p);
+  p.accuracy = Accuracy::kNormal;
+  p.path.clear();
+  return Finish(std::move(p), true);
+}
+
+std::vector<Problem> SweepProblems(std::uint64_t seed, std::int64_t count, DeviceKind device) {
   std::vector<Problem> problems;
-  for (std::int64_t i = 0; i < count; ++i) problems.push_back(SweepProblem(seed, i));
+  const auto draw = device == DeviceKind::kCuda ? GpuSweepProblem : SweepProblem;
+  for (std::int64_t i = 0; i < count; ++i) problems.push_back(draw(seed, i));
   return problems;
 }
 

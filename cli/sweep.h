@@ -13,6 +13,12 @@ namespace kvilt::cli {
 // (sweep_test.cc holds it to that). Pure.
 core::Problem SweepProblem(std::uint64_t seed, std::int64_t index);
 
-std::vector<core::Problem> SweepProblems(std::uint64_t seed, std::int64_t count);
+// The same for a GPU: what its kernels refuse for good (f32 operands, other accuracies, head dims
+// that are no multiple of 16) is drawn again, and dims and dtypes come from a few dozen classes, so
+// that a sweep compiles a few hundred kernels and not thousands.
+core::Problem GpuSweepProblem(std::uint64_t seed, std::int64_t index);
+
+std::vector<core::Problem> SweepProblems(std::uint64_t seed, std::int64_t count,
+                                         DeviceKind device = DeviceKind::kCpu);
 
 }  // namespace kvilt::cli

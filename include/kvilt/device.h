@@ -71,8 +71,8 @@ struct DeviceSpec {
 // devices that cannot be planned.
 Result<DeviceSpec> SpecFor(std::string_view name);
 
-// A stream of the device, in which calls are ordered. The CPU has one order, the caller's, and
-// accepts only the default value.
+// A stream of the device, in which calls are ordered: a CUstream (or cudaStream_t), null = the
+// legacy default one. The CPU has one order, the caller's, and accepts only the default value.
 struct Stream {
   void* handle = nullptr;
 };
@@ -86,9 +86,9 @@ struct DeviceOptions {
 // device from several threads run one after another.
 class Device {
  public:
-  // `name`: "cpu" or "cpu:<target>" with a SIMD target that this machine has.
-  // Errors: kInvalidArgument (unknown name, threads < 0 or > 1024), kUnsupported (not present
-  // here).
+  // `name`: "cpu", "cpu:<target>" with a SIMD target that this machine has, or "cuda:<ordinal>".
+  // Errors: kInvalidArgument (unknown name; threads < 0 or > 1024, or != 0 on a GPU), kUnsupported
+  // (not present here; no CUDA driver).
   static Result<Device> Open(std::string_view name, DeviceOptions options = {});
 
   const DeviceSpec& spec() const;
@@ -101,6 +101,16 @@ class Device {
   explicit Device(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;
 };
+
+// Copies between the host and the memory of a device, in the order of the stream. On a GPU the host
+// memory must stay as it is until the stream was waited for; on the CPU a copy is done at once.
+// Errors: kInvalidArgument (bytes < 0), kRuntime.
+Status CopyToDevice(const Device& device, void* to, const void* from, std::int64_t bytes,
+                    Stream stream = {});
+Status CopyToHost(const Device& device, void* to, const void* from, std::int64_t bytes,
+                  Stream stream = {});
+// Waits for what was enqueued.
+Status Synchronize(const Device& device, Stream stream = {});
 
 // Owned memory on a device, aligned to 256 bytes, not initialised. Movable.
 class Buffer {
@@ -115,6 +125,7 @@ class Buffer {
  private:
   struct Release {
     void operator()(std::byte* p) const;
+    std::shared_ptr<void> owner;  // Of device memory; null: the host's.
   };
   std::unique_ptr<std::byte, Release> data_;
   std::int64_t size_bytes_ = 0;

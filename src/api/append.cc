@@ -10,6 +10,7 @@
 #include "src/api/bind_rows.h"
 #include "src/api/cache_slots.h"
 #include "src/api/check_apart.h"
+#include "src/api/check_stream.h"
 #include "src/api/device_impl.h"
 #include "src/api/no_memory.h"
 #include "src/core/check.h"
@@ -214,16 +215,15 @@ contract::AppendParams Bind(const AppendRequest& request, const SegmentGeometry&
 
 Status AppendKv(const Device& device, const AppendRequest& request, HealthCounters* k_health,
                 HealthCounters* v_health, Stream stream) {
-  if (stream.handle != nullptr) {
-    return Status::Invalid("stream", "the CPU has only the default one");
-  }
+  KVILT_RETURN_IF_ERROR(api::CheckOnCpu(device, "AppendKv"));
+  KVILT_RETURN_IF_ERROR(api::CheckStream(device, stream));
   return api::OrNoMemory("k.shape[0]", "the slots of so many tokens", [&]() -> Status {
     KVILT_RETURN_IF_ERROR(CheckForm(request));
     std::vector<i64> slots;
     const Result<SegmentGeometry> geometry = Resolve(request, slots);
     if (!geometry.ok()) return geometry.status();
     const cpu::AppendHealth health =
-        cpu::Append(Bind(request, *geometry, slots), device.impl()->pool);
+        cpu::Append(Bind(request, *geometry, slots), *device.impl()->pool);
     if (k_health != nullptr) cpu::AddHealth(health.k, *k_health);
     if (v_health != nullptr) cpu::AddHealth(health.v, *v_health);
     return {};

@@ -1,9 +1,13 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "kvilt/device.h"
+#include "src/api/check_stream.h"
+#include "src/api/device_impl.h"
 #include "src/api/host_memory.h"
+#include "src/core/check.h"
 
 namespace kvilt {
 namespace api {
@@ -34,7 +38,57 @@ void FreeHost(void* memory) { std::free(memory); }
 
 }  // namespace api
 
-Result<Buffer> Buffer::Allocate(const Device&, std::int64_t bytes) {
+namespace {
+
+Status CheckBytes(std::int64_t bytes) {
+  if (bytes >= 0) return {};
+  return Status::Invalid("bytes", fmt::format("{}; accepted: at least 0", bytes));
+}
+
+cuda::StreamHandle Handle(Stream stream) { return static_cast<cuda::StreamHandle>(stream.handle); }
+cuda::DevicePointer Pointer(const void* p) { return reinterpret_cast<cuda::DevicePointer>(p); }
+
+}  // namespace
+
+Status CopyToDevice(const Device& device, void* to, const void* from, std::int64_t bytes,
+                    Stream stream) {
+  KVILT_RETURN_IF_ERROR(api::CheckStream(device, stream));
+  KVILT_RETURN_IF_ERROR(CheckBytes(bytes));
+  if (bytes == 0) return {};
+  if (device.impl()->on_gpu()) {
+    return device.impl()->gpu->CopyToDevice(Pointer(to), from, bytes, Handle(stream));
+  }
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  return {};
+}
+
+Status CopyToHost(const Device& device, void* to, const void* from, std::int64_t bytes,
+                  Stream stream) {
+  KVILT_RETURN_IF_ERROR(api::CheckStream(device, stream));
+  KVILT_RETURN_IF_ERROR(CheckBytes(bytes));
+  if (bytes == 0) return {};
+  if (device.impl()->on_gpu()) {
+    return device.impl()->gpu->CopyToHost(to, Pointer(from), bytes, Handle(stream));
+  }
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  return {};
+}
+
+Status Synchronize(const Device& device, Stream stream) {
+  KVILT_RETURN_IF_ERROR(api::CheckStream(device, stream));
+  return device.impl()->on_gpu() ? device.impl()->gpu->WaitForStream(Handle(stream)) : Status();
+}
+
+Result<Buffer> Buffer::Allocate(const Device& device, std::int64_t bytes) {
+  if (device.impl()->on_gpu() && bytes > 0) {
+    const std::shared_ptr<cuda::Gpu>& gpu = device.impl()->gpu;
+    const Result<cuda::DevicePointer> memory = gpu->Alloc(bytes);
+    if (!memory.ok()) return memory.status();
+    Buffer buffer;
+    buffer.data_ = {reinterpret_cast<std::byte*>(*memory), Release{gpu}};
+    buffer.size_bytes_ = bytes;
+    return buffer;
+  }
   const Result<std::byte*> memory = api::AllocateHost(bytes);
   if (!memory.ok()) return memory.status();
   Buffer buffer;
@@ -43,6 +97,9 @@ Result<Buffer> Buffer::Allocate(const Device&, std::int64_t bytes) {
   return buffer;
 }
 
-void Buffer::Release::operator()(std::byte* p) const { api::FreeHost(p); }
+void Buffer::Release::operator()(std::byte* p) const {
+  if (owner == nullptr) return api::FreeHost(p);
+  static_cast<cuda::Gpu*>(owner.get())->Free(reinterpret_cast<cuda::DevicePointer>(p));
+}
 
 }  // namespace kvilt

@@ -24,7 +24,7 @@ Status Differs(const FieldPath& path, std::string_view suffix, std::string_view 
 }
 
 Status CompareTensor(const FieldPath& path, const TensorView& tensor,
-                     const OperandSignature& planned) {
+                     const OperandSignature& planned, DeviceKind device) {
   if (tensor.dtype != planned.dtype) {
     return Differs(path, ".dtype", Name(tensor.dtype), Name(planned.dtype));
   }
@@ -44,8 +44,8 @@ Status CompareTensor(const FieldPath& path, const TensorView& tensor,
                      fmt::to_string(planned.stride[d]));
     }
   }
-  if (tensor.device.kind != DeviceKind::kCpu) {
-    return Status::Precondition(path.str(".device"), "not the CPU, where the plan is prepared");
+  if (tensor.device.kind != device) {
+    return Status::Precondition(path.str(".device"), "not the device that the plan was made for");
   }
   KVILT_RETURN_IF_ERROR(plan::CheckDeviceIndex(tensor.device, path));
   const auto base = reinterpret_cast<std::uintptr_t>(tensor.data);
@@ -138,7 +138,7 @@ Status CheckOperands(const Plan& plan, const plan::PlanDataView& view,
         const OperandSignature& planned = plan.signature[(next + tried) % count];
         next = (next + tried + 1) % count;
         ++found;
-        return CompareTensor(path, tensor, planned);
+        return CompareTensor(path, tensor, planned, plan.spec.kind);
       }));
   return found == count ? Status() : Missing(plan, request);
 }

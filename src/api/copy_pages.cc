@@ -5,6 +5,7 @@
 #include "kvilt/page_pool.h"
 #include "src/api/bind.h"
 #include "src/api/check_apart.h"
+#include "src/api/check_stream.h"
 #include "src/api/device_impl.h"
 #include "src/api/no_memory.h"
 #include "src/contract/attention_params.h"
@@ -113,7 +114,7 @@ void Copy(const Device& device, const Segment& cache, i64 heads, std::span<const
   if (bytes * heads < kParallelBytes) {
     for (i64 index = 0; index < count * heads; ++index) copy_head(0, index);
   } else {
-    device.impl()->pool.ParallelFor(count * heads, copy_head);
+    device.impl()->pool->ParallelFor(count * heads, copy_head);
   }
 }
 
@@ -121,8 +122,8 @@ void Copy(const Device& device, const Segment& cache, i64 heads, std::span<const
 
 Status CopyPages(const Device& device, const Segment& cache, std::span<const PageCopy> copies,
                  Stream stream) {
-  if (stream.handle != nullptr)
-    return Status::Invalid("stream", "the CPU has only the default one");
+  KVILT_RETURN_IF_ERROR(api::CheckOnCpu(device, "CopyPages"));
+  KVILT_RETURN_IF_ERROR(api::CheckStream(device, stream));
   return api::OrNoMemory("cache", "its description", [&]() -> Status {
     const auto geometry = Check(device, cache, copies);
     if (!geometry.ok()) return geometry.status();

@@ -10,6 +10,7 @@
 #include "src/api/bind_rows.h"
 #include "src/api/cache_slots.h"
 #include "src/api/check_apart.h"
+#include "src/api/check_stream.h"
 #include "src/api/device_impl.h"
 #include "src/api/no_memory.h"
 #include "src/core/check.h"
@@ -79,9 +80,8 @@ std::vector<i64> AllSlots(const contract::SegmentParams& segment, const SegmentG
 
 Status DequantizeKv(const Device& device, const Segment& cache, const TensorView& out_k,
                     const TensorView& out_v, Stream stream) {
-  if (stream.handle != nullptr) {
-    return Status::Invalid("stream", "the CPU has only the default one");
-  }
+  KVILT_RETURN_IF_ERROR(api::CheckOnCpu(device, "DequantizeKv"));
+  KVILT_RETURN_IF_ERROR(api::CheckStream(device, stream));
   return api::OrNoMemory("cache", "the slots of its tokens", [&]() -> Status {
     const Result<SegmentGeometry> geometry = Check(cache, out_k, out_v);
     if (!geometry.ok()) return geometry.status();
@@ -96,7 +96,7 @@ Status DequantizeKv(const Device& device, const Segment& cache, const TensorView
     params.kv_heads = geometry->kv_heads;
     params.page_size = segment.page_size;
     params.slots = slots.data();
-    cpu::Dequantize(params, device.impl()->pool);
+    cpu::Dequantize(params, *device.impl()->pool);
     return {};
   });
 }

@@ -27,6 +27,11 @@ std::size_t HostTables::Append(const void* data, std::size_t bytes) {
   return at;
 }
 
+std::size_t HostTables::AppendGlobal(const DecodeScale& global) {
+  if (global.array == nullptr || global.device.kind != DeviceKind::kCpu) return kNone;
+  return Append(global.array, static_cast<std::size_t>(global.array_size) * sizeof(float));
+}
+
 void HostTables::AppendBegins(const AttentionRequest& request) {
   const auto segments = request.segments.size();
   bytes_.resize(static_cast<std::size_t>(request.batch()) * segments * sizeof(std::int64_t));
@@ -44,6 +49,8 @@ void HostTables::AppendBegins(const AttentionRequest& request) {
 void HostTables::Build(const AttentionRequest& request, std::span<const double> rope_frequencies) {
   bytes_.clear();
   indices_.clear();
+  k_globals_.clear();
+  v_globals_.clear();
   AppendBegins(request);
   q_positions_ = key_positions_ = frequencies_ = kNone;
   if (request.q_positions.defined()) {
@@ -57,8 +64,10 @@ void HostTables::Build(const AttentionRequest& request, std::span<const double> 
   for (const Segment& segment : request.segments) {
     const PagedKv* const paged = segment.paged();
     const bool copy = paged != nullptr && paged->table.indices.on_host();
-    indices_.push_back(
-        copy ? Append(paged->table.indices.data, BytesOf(paged->table.indices)) : kNone);
+    indices_.push_back(copy ? Append(paged->table.indices.data, BytesOf(paged->table.indices))
+                            : kNone);
+    k_globals_.push_back(AppendGlobal(segment.k().global));
+    v_globals_.push_back(AppendGlobal(segment.v().global));
   }
 }
 
@@ -72,6 +81,11 @@ void HostTables::PointInto(const std::byte* base, contract::AttentionArgs& args)
   for (std::size_t s = 0; s < indices_.size(); ++s) {
     if (indices_[s] != kNone) args.segments[s].indices = base + indices_[s];
     args.segments[s].indptr = nullptr;
+    const auto global = [&](std::size_t at, contract::SideParams& side) {
+      if (at != kNone) side.global = reinterpret_cast<const float*>(base + at);
+    };
+    global(k_globals_[s], args.segments[s].k);
+    global(v_globals_[s], args.segments[s].v);
   }
 }
 

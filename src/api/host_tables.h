@@ -1,7 +1,7 @@
 // What a GPU kernel reads of a request's host arrays, as one image to be copied to the device:
 //
 //   i64 table_begins[batch][segments] | q_positions | rope key positions | page ids of each segment
-//   that has them on the host | f64 RoPE frequencies
+//   that has them on the host | f64 RoPE frequencies | decode multipliers given as host arrays
 //
 // Arrays that are on the device already are left out and used where they are.
 #pragma once
@@ -27,13 +27,15 @@ class HostTables {
  private:
   std::size_t Append(const void* data, std::size_t bytes);
   void AppendBegins(const AttentionRequest& request);
+  std::size_t AppendGlobal(const DecodeScale& global);
 
   static constexpr std::size_t kNone = ~std::size_t{0};
   std::vector<std::byte> bytes_;
   std::size_t q_positions_ = kNone;
   std::size_t key_positions_ = kNone;
   std::size_t frequencies_ = kNone;
-  std::vector<std::size_t> indices_;  // By segment.
+  // By segment.
+  std::vector<std::size_t> indices_, k_globals_, v_globals_;
 };
 
 }  // namespace kvilt::api

@@ -8,6 +8,7 @@
 #include "kvilt/attention.h"
 #include "src/api/bind_rows.h"
 #include "src/api/check_apart.h"
+#include "src/api/check_stream.h"
 #include "src/api/device_impl.h"
 #include "src/api/no_memory.h"
 #include "src/core/check.h"
@@ -132,9 +133,8 @@ cpu::MergeState Bind(const AttentionState& state) {
 
 Status MergeStates(const Device& device, std::span<const AttentionState> states,
                    const AttentionState& result, Stream stream) {
-  if (stream.handle != nullptr) {
-    return Status::Invalid("stream", "the CPU has only the default one");
-  }
+  KVILT_RETURN_IF_ERROR(api::CheckOnCpu(device, "MergeStates"));
+  KVILT_RETURN_IF_ERROR(api::CheckStream(device, stream));
   return api::OrNoMemory("states", "the weights of so many", [&]() -> Status {
     KVILT_RETURN_IF_ERROR(Check(states, result));
     std::vector<cpu::MergeState> bound;
@@ -142,7 +142,7 @@ Status MergeStates(const Device& device, std::span<const AttentionState> states,
     for (const AttentionState& state : states) bound.push_back(Bind(state));
     const cpu::MergeShape shape{result.out.shape[0], result.out.shape[1], result.out.shape[2],
                                 result.lse_base == LseBase::kTwo};
-    cpu::MergeStates(bound, Bind(result), shape, device.impl()->pool);
+    cpu::MergeStates(bound, Bind(result), shape, *device.impl()->pool);
     return {};
   });
 }

@@ -29,6 +29,14 @@ Status CheckDevice(const Device& device, const Plan& plan) {
     return Status::Precondition("plan.spec", fmt::format("made for {}, the device is {}",
                                                          plan.spec.name, device.spec().name));
   }
+  const DeviceSpec& spec = device.spec();
+  if (device.impl()->on_gpu()) {
+    if (plan.spec.arch == spec.arch && plan.spec.slots == spec.slots) return {};
+    return Status::Precondition(
+        "plan.spec", fmt::format("made for {} with {} SMs, the device is {} with {}; plan with "
+                                 "device.spec()",
+                                 plan.spec.name, plan.spec.slots, spec.name, spec.slots));
+  }
   if (plan.spec.simd != device.spec().simd) {
     return Status::Precondition(
         "plan.spec.simd",
@@ -60,7 +68,11 @@ Result<PreparedPlan> Prepare(const Device& device, Plan plan) {
   if (!status.ok()) return status;
   impl->view = plan::ViewPlanData(impl->plan.data);
   const auto path = static_cast<contract::PathId>(impl->view.header->path);
-  if (cpu::FindBody(path, device.spec().simd) == nullptr) {
+  if (device.impl()->on_gpu()) {
+    auto prepared = cuda::PreparedAttention::Create(device.impl()->gpu, impl->plan.data);
+    if (!prepared.ok()) return prepared.status();
+    impl->gpu = std::move(prepared).value();
+  } else if (cpu::FindBody(path, device.spec().simd) == nullptr) {
     return Status::Unsupported("plan.path",
                                fmt::format("{} does not run on SIMD target {}", impl->plan.path(),
                                            Name(device.spec().simd)));

@@ -1,11 +1,13 @@
 // What a PreparedPlan handle points to.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "kvilt/attention.h"
+#include "src/cuda/attention.h"
 #include "src/plan/plan_data.h"
 #include "src/plan/planner.h"
 
@@ -14,6 +16,8 @@ namespace kvilt {
 namespace api {
 // A line about a plan for KVILT_LOG=info.
 void LogPlan(std::string_view what, const Plan& plan);
+// At the first run of a plan with RoPE.
+void FillRopeFrequencies(PreparedPlan::Impl& impl, const Rope& rope);
 }  // namespace api
 
 struct PreparedPlan::Impl {
@@ -30,6 +34,8 @@ struct PreparedPlan::Impl {
   // ends again under TSan, nor on every platform.
   std::mutex rope_mutex;
   std::vector<double> rope_frequencies;
+
+  std::unique_ptr<cuda::PreparedAttention> gpu;  // Null on the CPU.
 
   std::mutex error_mutex;
   Status first_error;  // Since the last LastError.

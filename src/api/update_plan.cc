@@ -1,6 +1,8 @@
 #include "kvilt/attention.h"
+#include "src/api/check_stream.h"
 #include "src/api/no_memory.h"
 #include "src/api/prepared_impl.h"
+#include "src/api/run_gpu.h"
 #include "src/core/check.h"
 #include "src/plan/planner.h"
 
@@ -8,12 +10,13 @@ namespace kvilt {
 
 Status UpdatePlan(const PreparedPlan& prepared, const AttentionRequest& request, Stream stream) {
   PreparedPlan::Impl& impl = *prepared.impl();
-  if (stream.handle != nullptr) {
-    return Status::Invalid("stream", "the CPU has only the default one");
-  }
-  KVILT_RETURN_IF_ERROR(api::OrNoMemory(
-      "plan", "its lists", [&] { return plan::Replan(request, impl.scratch, impl.plan); }));
-  impl.view = plan::ViewPlanData(impl.plan.data);
+  KVILT_RETURN_IF_ERROR(api::CheckStream(impl.device, stream));
+  const Status updated = api::OrNoMemory("plan", "its lists", [&]() -> Status {
+    KVILT_RETURN_IF_ERROR(plan::Replan(request, impl.scratch, impl.plan));
+    impl.view = plan::ViewPlanData(impl.plan.data);
+    return impl.gpu == nullptr ? Status() : api::UpdateOnGpu(impl, request, stream);
+  });
+  if (!updated.ok()) return updated;
   api::LogPlan("updated", impl.plan);
   return {};
 }

@@ -52,7 +52,8 @@ static_assert(sizeof(TileRow) == kTileRowBytes);
 
 // Where a key lies in its cache.
 struct KeyPlace {
-  i32 page = 0;  // kNoKey: beyond the stage's end, or no row sees it; kAbsentKey: its page does not exist.
+  i32 page =
+      0;  // kNoKey: beyond the stage's end, or no row sees it; kAbsentKey: its page does not exist.
   i32 entry = 0;
 };
 inline constexpr i32 kAbsentKey = -1;

@@ -24,8 +24,8 @@ struct SideParams {
   const u8* scales = nullptr;     // e4m3 bytes, kNVFP4 only.
   const float* global = nullptr;  // Null: global_value.
   float global_value = 1.0f;
-  i32 global_per_head = 0;        // 1: global[kv_head], else global[0].
-  i32 format = 0;                 // Format
+  i32 global_per_head = 0;  // 1: global[kv_head], else global[0].
+  i32 format = 0;           // Format
   i32 head_dim = 0;
   i32 interleaved4 = 0;  // ScaleLayout::kInterleaved4
   i64 page_stride = 0;

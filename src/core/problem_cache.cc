@@ -52,6 +52,12 @@ std::int64_t CacheMemory::Units(const Side& side) const {
   return IsNhd(side.spec) ? page_rows_ : kv_heads_;
 }
 
+void CacheMemory::AddMemory(std::vector<std::span<std::byte>>& blocks) {
+  for (AlignedMemory& pool : pools_) {
+    if (pool.data() != nullptr) blocks.emplace_back(pool.data(), pool.size_bytes());
+  }
+}
+
 Status CacheMemory::Allocate(int pool, std::int64_t bytes) {
   if (!pools_[pool].data()) {
     const auto size = static_cast<std::size_t>(bytes);

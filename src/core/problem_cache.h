@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kvilt/kv_cache.h"
@@ -48,6 +49,8 @@ class CacheMemory {
   Segment segment() const;
   const ValueTable& k_table() const { return *k_.table; }
   std::int64_t kv_bytes() const;
+  // Adds each pool.
+  void AddMemory(std::vector<std::span<std::byte>>& blocks);
 
  private:
   // Bytes from one index to the next along each axis, and from the pool's base to the first row.

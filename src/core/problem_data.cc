@@ -344,6 +344,24 @@ Result<ProblemData> BuildProblemShape(const Problem& problem, DeviceKind device)
   return data;
 }
 
+std::vector<std::span<std::byte>> ProblemData::Memory() {
+  Impl& impl = *impl_;
+  std::vector<std::span<std::byte>> blocks;
+  for (CacheMemory& cache : impl.caches) cache.AddMemory(blocks);
+  for (PaddedRows* rows : {&impl.q, &impl.q_scales, &impl.out, &impl.lse}) {
+    if (rows->allocated()) blocks.push_back(rows->memory());
+  }
+  if (impl.workspace.data() != nullptr) {
+    blocks.emplace_back(impl.workspace.data(), impl.workspace.size_bytes());
+  }
+  for (const auto bytes : {std::as_writable_bytes(std::span(impl.mask.bits)),
+                           std::as_writable_bytes(std::span(impl.slopes)),
+                           std::as_writable_bytes(std::span(impl.sinks))}) {
+    if (!bytes.empty()) blocks.push_back(bytes);
+  }
+  return blocks;
+}
+
 void ProblemData::PlaceOn(DeviceId device) {
   AttentionRequest& request = impl_->request;
   for (TensorView* tensor : {&request.q, &request.q_scales, &request.out, &request.lse,

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "kvilt/plan.h"
 #include "kvilt/request.h"
@@ -50,8 +51,13 @@ class ProblemData {
   // counts once): what a perfect kernel reads.
   std::int64_t kv_bytes() const;
 
-  // What every tensor of the request says about where it lies. For shapes only.
+  // What every tensor of the request says about where it lies. Pointers stay: for shapes, or for a
+  // copy of Memory() elsewhere.
   void PlaceOn(DeviceId device);
+
+  // Every block of memory that the request's tensors and the workspace lie in, guard zones
+  // included. Index arrays are not among them: they stay on the host.
+  std::vector<std::span<std::byte>> Memory();
 
   struct Impl;
   explicit ProblemData(std::unique_ptr<Impl> impl);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kvilt/request.h"
@@ -31,6 +32,7 @@ class PaddedRows {
   TensorView view(int rank = 3) const;  // rank 2: [rows, heads], for lse.
   std::byte* row(std::int64_t r, std::int64_t head) const;
   void Fill(std::uint8_t byte) { memory_.Fill(byte); }
+  std::span<std::byte> memory() { return {memory_.data(), memory_.size_bytes()}; }  // All of it.
   // The byte offset (from the first element) of the first byte outside of the first `rows` rows
   // that is not `byte`; nothing when all are.
   std::optional<std::int64_t> FirstTouched(std::int64_t rows, std::uint8_t byte) const;

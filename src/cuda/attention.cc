@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/core/check.h"
+
 namespace kvilt::cuda {
 namespace {
 
@@ -67,8 +69,9 @@ Result<TableImages::Image*> TableImages::Get(std::span<const std::byte> content,
   }
   if (capturing) {
     return Status::Precondition(
-        "stream", "capturing, and these host tables are not on the device yet; run the request "
-                  "once before the capture");
+        "stream",
+        "capturing, and these host tables are not on the device yet; run the request "
+        "once before the capture");
   }
   Result<Image*> idle = Idle(content.size());
   if (!idle.ok()) return idle;
@@ -139,9 +142,9 @@ Status PreparedAttention::Init(std::span<const std::byte> plan_data) {
   for (const contract::LaunchInfo& launch : view.launches) {
     const Result<const Kernel*> kernel = gpu_->GetKernel(AttentionKernel(launch.tile));
     if (!kernel.ok()) return kernel.status();
-    steps_.push_back({*kernel,
-                      {launch.grid, contract::Threads(launch.tile),
-                       contract::SmemBytes(launch.tile), false}});
+    steps_.push_back(
+        {*kernel,
+         {launch.grid, contract::Threads(launch.tile), contract::SmemBytes(launch.tile), false}});
   }
   const Result<const Kernel*> merge = gpu_->GetKernel(MergeKernel());
   if (!merge.ok()) return merge.status();
@@ -160,8 +163,7 @@ Status PreparedAttention::Init(std::span<const std::byte> plan_data) {
   KVILT_RETURN_IF_ERROR(gpu_->CopyToDevice(plan_.pointer(), plan_data.data(),
                                            static_cast<std::int64_t>(plan_data.size()),
                                            DefaultStream()));
-  KVILT_RETURN_IF_ERROR(
-      gpu_->Fill(error_.pointer(), 0, sizeof(contract::u32), DefaultStream()));
+  KVILT_RETURN_IF_ERROR(gpu_->Fill(error_.pointer(), 0, sizeof(contract::u32), DefaultStream()));
   return gpu_->WaitForStream(DefaultStream());
 }
 
@@ -194,8 +196,7 @@ Status PreparedAttention::Run(contract::AttentionArgs& args, std::byte* workspac
 
 Result<contract::u32> PreparedAttention::TakeError() {
   contract::u32 word = 0;
-  KVILT_RETURN_IF_ERROR(
-      gpu_->CopyToHost(&word, error_.pointer(), sizeof(word), DefaultStream()));
+  KVILT_RETURN_IF_ERROR(gpu_->CopyToHost(&word, error_.pointer(), sizeof(word), DefaultStream()));
   KVILT_RETURN_IF_ERROR(gpu_->WaitForStream(DefaultStream()));
   if (word == 0) return word;
   KVILT_RETURN_IF_ERROR(gpu_->Fill(error_.pointer(), 0, sizeof(word), DefaultStream()));

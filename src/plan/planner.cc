@@ -11,6 +11,7 @@
 #include "src/core/check.h"
 #include "src/plan/cost_model.h"
 #include "src/plan/cuda/cost.h"
+#include "src/plan/cuda/limits.h"
 #include "src/plan/paths.h"
 #include "src/plan/signature.h"
 #include "src/plan/tensor_check.h"
@@ -117,6 +118,7 @@ Status PlanLengths(const AttentionRequest& request, const Plan& plan, bool keep_
                    PlanScratch& scratch) {
   scratch.costs.Assign(request, scratch.geometry);
   if (plan.spec.kind == DeviceKind::kCuda) {
+    KVILT_RETURN_IF_ERROR(cuda::CheckLimits(request));
     KVILT_RETURN_IF_ERROR(
         cuda::PlanCuda(request, DimsOf(scratch.geometry), plan, keep_tiles, scratch));
   } else {

@@ -4,10 +4,13 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <set>
 
 #include "cli/check_problem.h"
 #include "cli/sweep.h"
+#include "src/cuda/kernel_key.h"
 #include "src/oracle/oracle.h"
+#include "src/plan/plan_data.h"
 #include "test/kernels/emulated.h"
 #include "test/kernels/emulated_tiles.h"
 
@@ -77,6 +80,25 @@ void FitTo(const contract::TileShape& tile, std::uint64_t draw, core::Problem& p
   p.accuracy = Accuracy::kNormal;
   if (p.split != SplitMode::kFixed) p.fixed_split_rows = 0;
   p.path.clear();
+}
+
+// What `kvilt check --sweep --device cuda:0` will do on an H200: nothing is refused, and the kernels
+// that have to be compiled stay a few hundred.
+TEST(GpuSweep, IsLegalAndCompilesFewKernels) {
+  const DeviceSpec spec = SpecFor("sm_90").value();
+  std::set<std::string> kernels;
+  for (std::int64_t i = 0; i < 2000; ++i) {
+    const core::Problem problem = cli::GpuSweepProblem(1, i);
+    const auto data = core::BuildProblemShape(problem, DeviceKind::kCuda);
+    ASSERT_TRUE(data.ok()) << data.status().message() << core::ToText(problem);
+    const auto plan = MakePlan(data->request(), spec, data->plan_options());
+    ASSERT_TRUE(plan.ok()) << plan.status().message() << "\n" << core::ToText(problem);
+    for (const contract::LaunchInfo& launch : plan::ViewPlanData(plan->data).launches) {
+      kernels.insert(cuda::TileText(launch.tile));
+    }
+  }
+  std::cout << kernels.size() << " kernels\n";
+  EXPECT_LT(kernels.size(), 500u);
 }
 
 // KVILT_EMULATED_PROBLEM holds one problem to look at.

@@ -1,0 +1,72 @@
+#include "src/api/run_gpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/api/bind.h"
+#include "src/api/device_impl.h"
+#include "src/api/host_tables.h"
+#include "src/api/prepared_impl.h"
+#include "src/api/rope.h"
+#include "src/core/check.h"
+#include "src/cuda/attention.h"
+
+namespace kvilt::api {
+namespace {
+
+cuda::StreamHandle Handle(Stream stream) { return static_cast<cuda::StreamHandle>(stream.handle); }
+
+// Of the calling thread, so that a run allocates nothing once warm.
+HostTables& Tables(PreparedPlan::Impl& impl, const AttentionRequest& request) {
+  thread_local HostTables tables;
+  if (request.rope) FillRopeFrequencies(impl, *request.rope);
+  tables.Build(request, impl.rope_frequencies);
+  return tables;
+}
+
+}  // namespace
+
+Status RunOnGpu(PreparedPlan::Impl& impl, const AttentionRequest& request,
+                std::span<std::byte> workspace, Stream stream) {
+  cuda::PreparedAttention& gpu = *impl.gpu;
+  const cuda::StreamHandle handle = Handle(stream);
+  const HostTables& tables = Tables(impl, request);
+  contract::AttentionArgs args;
+  args.params =
+      BindRequest(request, impl.plan.head_dim_qk,
+                  std::span(args.segments).first(request.segments.size()), impl.rope_frequencies);
+  args.params.segments = nullptr;  // The kernel has them by value.
+  const Result<bool> capturing = impl.device.impl()->gpu->IsCapturing(handle);
+  if (!capturing.ok()) return capturing.status();
+  const std::lock_guard lock(gpu.mutex());
+  const auto image = gpu.images().Get(tables.bytes(), handle, *capturing);
+  if (!image.ok()) return image.status();
+  tables.PointInto(reinterpret_cast<const std::byte*>((*image)->memory.pointer()), args);
+  const Status status = gpu.Run(args, workspace.data(), handle);
+  const Status done = gpu.images().Done(**image, handle, *capturing);
+  return status.ok() ? done : status;
+}
+
+Status UpdateOnGpu(PreparedPlan::Impl& impl, const AttentionRequest& request, Stream stream) {
+  KVILT_RETURN_IF_ERROR(impl.gpu->Update(impl.plan.data, Handle(stream)));
+  const HostTables& tables = Tables(impl, request);
+  const std::lock_guard lock(impl.gpu->mutex());
+  return impl.gpu->images().Rewrite(tables.bytes(), Handle(stream));
+}
+
+Status LastErrorOnGpu(PreparedPlan::Impl& impl) {
+  const Result<contract::u32> word = impl.gpu->TakeError();
+  if (!word.ok()) return word.status();
+  switch (static_cast<contract::DeviceError>(*word)) {
+    case contract::DeviceError::kAbsentPage:
+      return Status::Invalid("segments",
+                             "a page table held an id outside the cache; its keys were left out");
+    case contract::DeviceError::kStalePlan:
+      return Status::Precondition("plan", "ran with lengths that it was not updated for");
+    default:
+      return {};
+  }
+}
+
+}  // namespace kvilt::api

@@ -65,6 +65,11 @@ std::int64_t KeyCosts::KeyAt(std::int64_t r, KeyRange keys, std::int64_t head_ro
 
 std::int64_t KeyCosts::Bytes(std::int64_t r, KeyRange keys) const {
   std::int64_t bytes = 0;
+  if (key_bytes_.size() == 1) {
+    const bool fits =
+        Multiply(std::max<std::int64_t>(0, keys.end - keys.begin), key_bytes_[0], bytes);
+    return fits ? bytes : std::numeric_limits<std::int64_t>::max();
+  }
   for (std::size_t s = 0; s < key_bytes_.size(); ++s) {
     const KeyRange part = Within(*geometry_, r, s, keys);
     std::int64_t more = 0;

@@ -170,8 +170,10 @@ class RunBuilder {
   }
 
   void Push(KeyRun& run) {
-    run.cost = costs_.Range(run.request, run.keys, run.rows * dims_.group()) * dims_.kv_heads;
-    out_.total_cost += run.cost;
+    if (options_.costs) {
+      run.cost = costs_.Range(run.request, run.keys, run.rows * dims_.group()) * dims_.kv_heads;
+      out_.total_cost += run.cost;
+    }
     out_.runs.push_back(run);
   }
 
@@ -184,16 +186,55 @@ class RunBuilder {
   KeyRuns& out_;
 };
 
+// One run for each block that sees a key: nothing is shared, and there is one pair of formats.
+void MakePlainRuns(const std::vector<PlannedBlock>& blocks, const KeyCosts& costs,
+                   const ModelDims& dims, const RunOptions& options, KeyRuns& out) {
+  out.links.clear();
+  out.total_cost = 0;
+  // Memory that held runs before is written over, not built anew.
+  out.runs.resize(blocks.size());
+  out.members.resize(blocks.size());
+  out.block_runs.resize(blocks.size());
+  out.block_begin.resize(blocks.size() + 1);
+  std::size_t count = 0;
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const PlannedBlock& block = blocks[b];
+    const auto at = static_cast<std::int64_t>(count);
+    out.block_begin[b] = at;
+    if (block.keys.empty()) continue;
+    KeyRun& run = out.runs[count];
+    run = {};
+    run.member_begin = at;
+    run.member_count = 1;
+    run.rows = block.row_count;
+    run.request = block.request;
+    run.keys = block.keys;
+    if (options.costs) {
+      run.cost = costs.Range(run.request, run.keys, run.rows * dims.group()) * dims.kv_heads;
+      out.total_cost += run.cost;
+    }
+    out.members[count] = {static_cast<int>(b), 0};
+    out.block_runs[count] = {static_cast<int>(count), at};
+    ++count;
+  }
+  out.block_begin[blocks.size()] = static_cast<std::int64_t>(count);
+  out.runs.resize(count);
+  out.members.resize(count);
+  out.block_runs.resize(count);
+}
+
 }  // namespace
 
 void MakeKeyRuns(const AttentionRequest& request, const RequestGeometry& geometry,
                  const std::vector<PlannedBlock>& blocks, const KeyCosts& costs,
                  const ModelDims& dims, const RunOptions& options, KeyRuns& runs) {
-  RunBuilder builder(request, geometry, blocks, costs, dims, options, runs);
   const bool rotates_apart = request.rope && request.rope->key_positions.defined();
-  if (options.cascade && !rotates_apart && !request.segments[0].owners.empty()) {
-    builder.AddCascades();
+  const bool cascade = options.cascade && !rotates_apart && !request.segments[0].owners.empty();
+  if (!cascade && options.segment_formats.empty()) {
+    return MakePlainRuns(blocks, costs, dims, options, runs);
   }
+  RunBuilder builder(request, geometry, blocks, costs, dims, options, runs);
+  if (cascade) builder.AddCascades();
   for (std::size_t b = 0; b < blocks.size(); ++b) builder.AddBlock(static_cast<int>(b));
   builder.Finish();
 }

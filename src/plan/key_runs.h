@@ -24,7 +24,7 @@ struct KeyRun {
   int request = 0;                // Of the first member: locates segment borders.
   int formats = 0;                // Index of the K and V formats, see MakeKeyRuns.
   contract::KeyRange keys;
-  double cost = 0;  // Of all KV heads, without set-up.
+  double cost = 0;  // Of all KV heads, without set-up; see RunOptions::costs.
   // Decided by split_kv.h:
   std::int64_t splits = 1;
   int head_groups = 1;
@@ -97,6 +97,8 @@ struct RunOptions {
   std::int64_t cascade_rows = 0;  // Most query rows of a cascade.
   // Of each segment, which pair of K and V formats it has; a run never spans two. Empty: it may.
   std::span<const int> segment_formats;
+  // Fill KeyRun::cost and KeyRuns::total_cost, which only CPU planning weighs.
+  bool costs = true;
 };
 // Replaces `runs`, whose memory is used again.
 void MakeKeyRuns(const AttentionRequest& request, const RequestGeometry& geometry,

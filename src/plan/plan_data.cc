@@ -22,13 +22,17 @@ i64 Reserve(i64& cursor, i64 count) {
   return offset;
 }
 
-// A list at its offset, zeros behind it up to the next one.
+// Where `count` entries begin; zeros behind them up to the next list.
 template <class T>
-void Copy(std::vector<std::byte>& out, i64 offset, const std::vector<T>& list, i64 next_offset) {
-  const std::size_t bytes = list.size() * sizeof(T);
-  const auto begin = static_cast<std::size_t>(offset);
-  if (bytes > 0) std::memcpy(out.data() + begin, list.data(), bytes);
-  std::memset(out.data() + begin + bytes, 0, static_cast<std::size_t>(next_offset) - begin - bytes);
+T* Open(std::vector<std::byte>& data, i64 offset, i64 count, i64 next_offset) {
+  const i64 end = offset + count * static_cast<i64>(sizeof(T));
+  std::memset(data.data() + end, 0, static_cast<std::size_t>(next_offset - end));
+  return reinterpret_cast<T*>(data.data() + offset);
+}
+
+template <class T>
+void Copy(T* out, const std::vector<T>& list) {
+  if (!list.empty()) std::memcpy(out, list.data(), list.size() * sizeof(T));
 }
 
 template <class T>
@@ -67,14 +71,13 @@ contract::PlanHeader LayOut(const PlanCounts& room) {
   return header;
 }
 
-void EncodePlanData(const PlanLists& lists, const PlanCounts& room, std::vector<std::byte>& data) {
-  const PlanCounts counts = CountsOf(lists);
+PlanDataWriter OpenPlanData(contract::PlanHeader header, const PlanCounts& counts,
+                            const PlanCounts& room, std::vector<std::byte>& data) {
   KVILT_CHECK(counts.launches <= room.launches && counts.slots <= room.slots);
   KVILT_CHECK(counts.batch <= room.batch && counts.segments <= room.segments);
   KVILT_CHECK(counts.blocks <= room.blocks && counts.spans <= room.spans);
   KVILT_CHECK(counts.items <= room.items && counts.merges <= room.merges);
   const contract::PlanHeader layout = LayOut(room);
-  contract::PlanHeader header = lists.header;
   header.launches = static_cast<int>(counts.launches);
   header.slots = static_cast<int>(counts.slots);
   header.blocks = static_cast<int>(counts.blocks);
@@ -93,16 +96,36 @@ void EncodePlanData(const PlanLists& lists, const PlanCounts& room, std::vector<
 
   data.resize(static_cast<std::size_t>(header.total_bytes));
   std::memcpy(data.data(), &header, sizeof(header));
-  std::memset(data.data() + sizeof(header), 0,
-              static_cast<std::size_t>(header.launches_offset) - sizeof(header));
-  Copy(data, header.launches_offset, lists.launches, header.slots_offset);
-  Copy(data, header.slots_offset, lists.slot_begins, header.requests_offset);
-  Copy(data, header.requests_offset, lists.requests, header.segment_begin_offset);
-  Copy(data, header.segment_begin_offset, lists.segment_begins, header.blocks_offset);
-  Copy(data, header.blocks_offset, lists.blocks, header.spans_offset);
-  Copy(data, header.spans_offset, lists.spans, header.items_offset);
-  Copy(data, header.items_offset, lists.items, header.merges_offset);
-  Copy(data, header.merges_offset, lists.merges, header.total_bytes);
+  const i64 begins = counts.batch * (counts.segments + 1);
+  Open<std::byte>(data, sizeof(header), 0, header.launches_offset);
+  PlanDataWriter out;
+  out.launches = Open<contract::LaunchInfo>(data, header.launches_offset, counts.launches,
+                                            header.slots_offset);
+  out.slot_begins = Open<int>(data, header.slots_offset, counts.slots, header.requests_offset);
+  out.requests = Open<contract::RequestInfo>(data, header.requests_offset, counts.batch,
+                                             header.segment_begin_offset);
+  out.segment_begins = Open<i64>(data, header.segment_begin_offset, begins, header.blocks_offset);
+  out.blocks =
+      Open<contract::RowBlock>(data, header.blocks_offset, counts.blocks, header.spans_offset);
+  out.spans =
+      Open<contract::WorkSpan>(data, header.spans_offset, counts.spans, header.items_offset);
+  out.items =
+      Open<contract::WorkItem>(data, header.items_offset, counts.items, header.merges_offset);
+  out.merges =
+      Open<contract::MergeItem>(data, header.merges_offset, counts.merges, header.total_bytes);
+  return out;
+}
+
+void EncodePlanData(const PlanLists& lists, const PlanCounts& room, std::vector<std::byte>& data) {
+  const PlanDataWriter out = OpenPlanData(lists.header, CountsOf(lists), room, data);
+  Copy(out.launches, lists.launches);
+  Copy(out.slot_begins, lists.slot_begins);
+  Copy(out.requests, lists.requests);
+  Copy(out.segment_begins, lists.segment_begins);
+  Copy(out.blocks, lists.blocks);
+  Copy(out.spans, lists.spans);
+  Copy(out.items, lists.items);
+  Copy(out.merges, lists.merges);
 }
 
 std::vector<std::byte> EncodePlanData(const PlanLists& lists) {

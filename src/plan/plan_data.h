@@ -69,9 +69,27 @@ struct PlanCounts {
 };
 PlanCounts CountsOf(const PlanLists& lists);
 
+// Where the lists of one buffer are written.
+struct PlanDataWriter {
+  contract::LaunchInfo* launches = nullptr;
+  int* slot_begins = nullptr;
+  contract::RequestInfo* requests = nullptr;
+  contract::i64* segment_begins = nullptr;
+  contract::RowBlock* blocks = nullptr;
+  contract::WorkSpan* spans = nullptr;
+  contract::WorkItem* items = nullptr;
+  contract::MergeItem* merges = nullptr;
+};
+
 // The offsets of a buffer with this room, and its size. REQUIRES: the bytes fit 63 bits.
 contract::PlanHeader LayOut(const PlanCounts& room);
 inline contract::i64 PlanDataBytes(const PlanCounts& room) { return LayOut(room).total_bytes; }
+
+// Lays out `data`, resized to the room's bytes: the header with counts and offsets, zeros where
+// counts leave room. The caller writes the lists in place, each whole: they may be most of a
+// megabyte, so GPU plans make no copy first. REQUIRES: counts within room.
+PlanDataWriter OpenPlanData(contract::PlanHeader header, const PlanCounts& counts,
+                            const PlanCounts& room, std::vector<std::byte>& data);
 
 // Writes the lists into `data`, resized to the room's bytes; every byte is defined.
 // REQUIRES: no list is longer than its room.

@@ -78,6 +78,7 @@ Status PlanCpu(const AttentionRequest& request, const Plan& plan, PlanScratch& s
   DescribeCpuLaunch(context, scratch.runs, tiling.rows[0], scratch.path, launch);
   scratch.split = Summarize(scratch.lists, context, scratch.work);
   launch.items = scratch.split.items;
+  scratch.header = scratch.lists.header;
   launch.balance = scratch.split.balance;
   LaunchRoom room;
   room.rows_per_block = tiling.rows[0];
@@ -124,8 +125,8 @@ Status PlanLengths(const AttentionRequest& request, const Plan& plan, bool keep_
   } else {
     KVILT_RETURN_IF_ERROR(PlanCpu(request, plan, scratch));
   }
-  scratch.lists.header.path = static_cast<int>(scratch.path);
-  scratch.lists.header.accuracy = static_cast<int>(plan.options.accuracy);
+  scratch.header.path = static_cast<int>(scratch.path);
+  scratch.header.accuracy = static_cast<int>(plan.options.accuracy);
   return {};
 }
 
@@ -148,18 +149,24 @@ Status EffectiveOptions(const Plan& plan, PlanScratch& scratch) {
 }
 
 // Room for the lists of a plan: those of the batch, or of every batch within its capacity.
-PlanCounts RoomOf(const Plan& plan, const PlanScratch& scratch) {
-  if (!plan.options.capacity) return CountsOf(scratch.lists);
+PlanCounts RoomOf(const Plan& plan, const PlanCounts& counts, const PlanScratch& scratch) {
+  if (!plan.options.capacity) return counts;
   const bool cuda = plan.spec.kind == DeviceKind::kCuda;
   PlanCounts room = RoomFor(*plan.options.capacity, plan.options, scratch.room,
                             cuda ? cuda::kMergeVectors : plan.options.capacity->q_heads);
-  room.launches = static_cast<std::int64_t>(scratch.lists.launches.size());
-  room.slots = static_cast<std::int64_t>(scratch.lists.slot_begins.size());
+  room.launches = counts.launches;
+  room.slots = counts.slots;
   return room;
 }
 
-std::int64_t KvBytes(const PlanScratch& scratch) {
+std::int64_t KvBytes(bool cuda, const std::vector<Launch>& launches, const PlanScratch& scratch) {
   std::int64_t bytes = 0;
+  if (cuda) {  // Counted by launch already.
+    for (const Launch& launch : launches) {
+      if (!Add(bytes, launch.kv_bytes, bytes)) return std::numeric_limits<std::int64_t>::max();
+    }
+    return bytes;
+  }
   for (const KeyRun& run : scratch.runs.runs) {
     if (!Add(bytes, scratch.costs.Bytes(run.request, run.keys), bytes)) {
       return std::numeric_limits<std::int64_t>::max();
@@ -173,16 +180,19 @@ std::int64_t KvBytes(const PlanScratch& scratch) {
 void Commit(const AttentionRequest& request, PlanScratch& scratch, Plan& plan) {
   const RequestGeometry& geometry = scratch.geometry;
   const auto batch = static_cast<std::size_t>(geometry.batch);
-  const PlanCounts room = RoomOf(plan, scratch);
+  const bool cuda = plan.spec.kind == DeviceKind::kCuda;
+  const PlanCounts counts = cuda ? scratch.cuda.counts : CountsOf(scratch.lists);
+  const PlanCounts room = RoomOf(plan, counts, scratch);
   plan.q_len.reserve(batch);
   plan.kv_len.reserve(batch);
   plan.data.reserve(static_cast<std::size_t>(PlanDataBytes(room)));
 
-  plan.q_len.clear();
-  plan.kv_len.clear();
-  for (std::int64_t r = 0; r < geometry.batch; ++r) {
-    plan.q_len.push_back(geometry.q_len(r));
-    plan.kv_len.push_back(geometry.kv_len(r));
+  plan.q_len.resize(batch);
+  plan.kv_len.resize(batch);
+  const std::size_t segments = geometry.segments.size();
+  for (std::size_t r = 0; r < batch; ++r) {
+    plan.q_len[r] = geometry.q_begin[r + 1] - geometry.q_begin[r];
+    plan.kv_len[r] = geometry.segment_begins[r * (segments + 1) + segments];
   }
   UpdateSignature(request, plan.signature);
   std::swap(plan.launches, scratch.launches);
@@ -191,11 +201,17 @@ void Commit(const AttentionRequest& request, PlanScratch& scratch, Plan& plan) {
   const PlanOptions& options = plan.options;
   KVILT_CHECK(options.capacity
                   ? CapacityBytes(*options.capacity, plan.spec, options, plan.workspace_bytes)
-                  : VectorBytes(scratch.lists.header.partials, dims, plan.workspace_bytes));
-  plan.kv_bytes = KvBytes(scratch);
+                  : VectorBytes(scratch.header.partials, dims, plan.workspace_bytes));
+  plan.kv_bytes = KvBytes(cuda, plan.launches, scratch);
   plan.flops = 2 * scratch.blocks.visible_pairs * dims.q_heads * dims.dims();
   plan.positions_hash = PositionsHash(request);
-  EncodePlanData(scratch.lists, room, plan.data);
+  if (cuda) {
+    cuda::WriteLists(geometry, dims, scratch.blocks, scratch.runs, scratch.cuda,
+                     OpenPlanData(scratch.header, counts, room, plan.data));
+  } else {
+    scratch.lists.header = scratch.header;
+    EncodePlanData(scratch.lists, room, plan.data);
+  }
 }
 
 }  // namespace
@@ -236,7 +252,7 @@ Status Replan(const AttentionRequest& request, PlanScratch& scratch, Plan& plan)
   const contract::u32 generation = before.generation + 1;
   scratch.path = static_cast<contract::PathId>(before.path);
   KVILT_RETURN_IF_ERROR(PlanLengths(request, plan, true, scratch));
-  scratch.lists.header.generation = generation;
+  scratch.header.generation = generation;
   Commit(request, scratch, plan);
   return {};
 }

@@ -23,7 +23,8 @@ struct PlanScratch {
   PlanOptions options;  // The plan's, with the workspace of its capacity.
   // What comes out, until it is committed.
   contract::PathId path = contract::PathId::kCpuF32;
-  PlanLists lists;
+  PlanLists lists;              // CPU; a GPU's are written straight into the plan.
+  contract::PlanHeader header;  // But for counts and offsets.
   std::vector<Launch> launches;
   SplitSummary split;
   std::vector<LaunchRoom> room;  // With a capacity.

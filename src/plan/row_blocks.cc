@@ -24,7 +24,10 @@ class BlockVisibility {
 
   void Fill(PlannedBlock& block, std::int64_t q_begin, std::int64_t q_len, std::int64_t kv_len,
             double& pairs) const {
-    if (has_window_) {
+    if (q_len == 1 && !has_window_) {  // Decode: most blocks of most batches. See FillCausal.
+      block.keys = {0, kv_len};
+      pairs += static_cast<double>(kv_len);
+    } else if (has_window_) {
       FillRowByRow(block, q_begin, q_len, kv_len, pairs);
     } else if (is_causal_) {
       FillCausal(block, q_len, kv_len, pairs);
@@ -72,33 +75,44 @@ class BlockVisibility {
 
 Status MakeRowBlocks(const AttentionRequest& request, const RequestGeometry& geometry,
                      const RowTiling& tiling, BlockList& list) {
+  const auto batch = static_cast<std::size_t>(geometry.batch);
+  const auto blocks_of = [](std::int64_t q_len, std::int64_t rows) {
+    return q_len <= rows ? std::int64_t{q_len > 0} : CeilDiv(q_len, rows);
+  };
   std::int64_t count = 0;
-  for (std::int64_t r = 0; r < geometry.batch; ++r) {
-    const std::int64_t q_len = geometry.q_len(r);
-    count += CeilDiv(q_len, tiling.RowsOf(tiling.ClassOf(q_len)));
+  for (std::size_t r = 0; r < batch; ++r) {
+    const std::int64_t q_len = geometry.q_begin[r + 1] - geometry.q_begin[r];
+    count += blocks_of(q_len, tiling.RowsOf(tiling.ClassOf(q_len)));
   }
   if (count > kMaxListEntries) {
     return Status::Invalid("q_indptr",
                            fmt::format("{} rows make {} row blocks, expected <= {}",
                                        geometry.q_begin.back(), count, kMaxListEntries));
   }
-  list.blocks.clear();
+  list.blocks.resize(static_cast<std::size_t>(count));
   list.visible_pairs = 0;
-  list.blocks.reserve(static_cast<std::size_t>(count));
+  PlannedBlock* block = list.blocks.data();
+  const std::size_t segments = geometry.segments.size();
   const BlockVisibility visibility(request, geometry);
-  for (std::int64_t r = 0; r < geometry.batch; ++r) {
-    const std::int64_t q_len = geometry.q_len(r);
-    const std::int64_t kv_len = geometry.kv_len(r);
+  for (std::size_t r = 0; r < batch; ++r) {
+    const std::int64_t q_begin = geometry.q_begin[r];
+    const std::int64_t q_len = geometry.q_begin[r + 1] - q_begin;
+    const std::int64_t kv_len = geometry.segment_begins[r * (segments + 1) + segments];
     const int row_class = tiling.ClassOf(q_len);
-    const std::int64_t blocks = CeilDiv(q_len, tiling.RowsOf(row_class));
-    for (std::int64_t b = 0; b < blocks; ++b) {
-      PlannedBlock& block = list.blocks.emplace_back();
-      block.request = static_cast<int>(r);
-      block.row_class = row_class;
-      block.row_begin = q_len / blocks * b + std::min(b, q_len % blocks);
-      block.row_count = q_len / blocks + (b < q_len % blocks);
-      visibility.Fill(block, geometry.q_begin[static_cast<std::size_t>(r)], q_len, kv_len,
-                      list.visible_pairs);
+    const std::int64_t blocks = blocks_of(q_len, tiling.RowsOf(row_class));
+    if (blocks == 1) {
+      *block = {static_cast<int>(r), row_class, 0, q_len, {}};
+      visibility.Fill(*block++, q_begin, q_len, kv_len, list.visible_pairs);
+      continue;
+    }
+    const std::int64_t rows = blocks == 0 ? 0 : q_len / blocks;
+    const std::int64_t longer = q_len - rows * blocks;  // The first so many have a row more.
+    for (std::int64_t b = 0; b < blocks; ++b, ++block) {
+      block->request = static_cast<int>(r);
+      block->row_class = row_class;
+      block->row_begin = rows * b + std::min(b, longer);
+      block->row_count = rows + (b < longer);
+      visibility.Fill(*block, q_begin, q_len, kv_len, list.visible_pairs);
     }
   }
   return {};

@@ -98,22 +98,22 @@ class RequestChecker {
       return Status::Invalid("q_indptr[0]", fmt::format("{}, expected 0", indptr[0]));
     }
     const std::int64_t total = request_.q.shape[0];
-    geometry_.q_begin.clear();
-    geometry_.q_begin.reserve(static_cast<std::size_t>(indptr.size));
-    geometry_.q_begin.push_back(0);
-    for (std::int64_t i = 1; i < indptr.size; ++i) {
-      const std::int64_t previous = geometry_.q_begin.back();
-      if (indptr[i] < previous) {
+    geometry_.q_begin.resize(static_cast<std::size_t>(indptr.size));
+    std::int64_t previous = 0;
+    for (std::int64_t i = 0; i < indptr.size; ++i) {
+      const std::int64_t begin = indptr[i];
+      if (begin < previous) {
         return Status::Invalid(fmt::format("q_indptr[{}]", i),
                                fmt::format("{} after {}, expected not to decrease (request {})",
-                                           indptr[i], previous, i - 1));
+                                           begin, previous, i - 1));
       }
-      if (indptr[i] > total) {
+      if (begin > total) {
         return Status::Invalid(
             fmt::format("q_indptr[{}]", i),
-            fmt::format("{}, expected <= {}, the rows of q (request {})", indptr[i], total, i - 1));
+            fmt::format("{}, expected <= {}, the rows of q (request {})", begin, total, i - 1));
       }
-      geometry_.q_begin.push_back(indptr[i]);
+      geometry_.q_begin[static_cast<std::size_t>(i)] = begin;
+      previous = begin;
     }
     return {};
   }

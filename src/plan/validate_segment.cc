@@ -373,12 +373,18 @@ Status CheckSegment(const Segment& segment, std::int64_t batch, DeviceKind devic
   const std::int64_t rows = segment.owners.empty() ? batch : 1;
 
   std::vector<std::int64_t>& lengths = geometry.lengths;
-  const auto keep = [&lengths](std::int64_t, std::int64_t tokens) {
-    lengths.push_back(tokens);
-    return Status();
-  };
-  KVILT_RETURN_IF_ERROR(
-      WalkTable(segment, geometry, rows, device, check_pages, field, std::cref(keep)));
+  if (geometry.paged) {
+    KVILT_RETURN_IF_ERROR(PageTableLengths(segment.paged()->table, rows, geometry.pages,
+                                           geometry.page_size, device, check_pages, field,
+                                           lengths));
+  } else {
+    const auto keep = [&lengths](std::int64_t, std::int64_t tokens) {
+      lengths.push_back(tokens);
+      return Status();
+    };
+    KVILT_RETURN_IF_ERROR(
+        WalkTable(segment, geometry, rows, device, check_pages, field, std::cref(keep)));
+  }
 
   if (AnyToken(geometry.lengths)) KVILT_RETURN_IF_ERROR(CheckCacheAddressed(segment, field));
   return {};

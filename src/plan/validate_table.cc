@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "src/core/check.h"
 #include "src/plan/tensor_check.h"
 
@@ -14,6 +16,66 @@ struct PageRun {
   std::int64_t count = 0;
 };
 
+template <class Visit>
+bool WithEntries(const IndexArray& array, Visit&& visit) {
+  return array.dtype == DType::kI32 ? visit(static_cast<const std::int32_t*>(array.data))
+                                    : visit(static_cast<const std::int64_t*>(array.data));
+}
+
+// The lengths of all rows of a table whose arrays were checked; false where a row is, or may be,
+// wrong.
+bool PlainCsr(const IndexArray& indptr, const IndexArray& tokens, std::int64_t ids,
+              std::int64_t page_size, bool last_page, std::vector<std::int64_t>& lengths) {
+  return WithEntries(indptr, [&](const auto* begins) {
+    return WithEntries(tokens, [&](const auto* counts) {
+      bool fine = begins[0] >= 0;
+      for (std::size_t row = 0; row < lengths.size(); ++row) {
+        const std::int64_t pages = std::int64_t{begins[row + 1]} - begins[row];
+        const std::int64_t count = counts[row];
+        std::int64_t room = 0;
+        fine = fine && pages >= 0 && begins[row + 1] <= ids && Multiply(pages, page_size, room);
+        if (last_page) {
+          fine = fine && count >= (pages > 0) && count <= page_size;
+          lengths[row] = pages > 0 ? room - page_size + count : 0;
+        } else {
+          fine = fine && count >= 0 && count <= room;
+          lengths[row] = count;
+        }
+        if (!fine) return false;
+      }
+      return true;
+    });
+  });
+}
+
+bool PlainPadded(const IndexArray& tokens, std::int64_t ids, std::int64_t row_stride,
+                 std::int64_t page_size, std::vector<std::int64_t>& lengths) {
+  std::int64_t room = 0;
+  std::int64_t end = 0;  // Of the last row, if it has all its pages.
+  if (!Multiply(row_stride, page_size, room) ||
+      !Multiply(row_stride, static_cast<std::int64_t>(lengths.size()), end) || end > ids) {
+    return false;
+  }
+  return WithEntries(tokens, [&](const auto* counts) {
+    for (std::size_t row = 0; row < lengths.size(); ++row) {
+      lengths[row] = counts[row];
+      if (counts[row] < 0 || counts[row] > room) return false;
+    }
+    return true;
+  });
+}
+
+bool PlainLengths(const PageTable& table, std::int64_t page_size,
+                  std::vector<std::int64_t>& lengths) {
+  if (lengths.empty()) return false;
+  if (!table.indptr.defined()) {
+    return PlainPadded(table.kv_len, table.indices.size, table.row_stride, page_size, lengths);
+  }
+  const bool last_page = table.last_page_len.defined();
+  return PlainCsr(table.indptr, last_page ? table.last_page_len : table.kv_len, table.indices.size,
+                  page_size, last_page, lengths);
+}
+
 class PageTableWalk {
  public:
   PageTableWalk(const PageTable& table, std::int64_t pages, std::int64_t page_size,
@@ -22,11 +84,35 @@ class PageTableWalk {
 
   Status Walk(std::int64_t rows, bool check_pages, const LengthVisitor& visit) {
     KVILT_RETURN_IF_ERROR(CheckForm());
-    if (rows == kAnyExtent) {
-      rows = csr() ? table_.indptr.size - 1 : table_.kv_len.size;
-      if (rows < 0) rows = 0;
-    }
+    if (rows == kAnyExtent) rows = RowsOfTable();
     KVILT_RETURN_IF_ERROR(CheckArrays(rows));
+    return WalkRows(rows, check_pages, visit);
+  }
+
+  // Rows are read in one plain loop where ids need no look; where that loop meets anything odd, the
+  // walk says what it is.
+  Status Lengths(std::int64_t rows, bool check_pages, std::vector<std::int64_t>& lengths) {
+    KVILT_RETURN_IF_ERROR(CheckForm());
+    if (rows == kAnyExtent) rows = RowsOfTable();
+    KVILT_RETURN_IF_ERROR(CheckArrays(rows));
+    lengths.resize(static_cast<std::size_t>(rows));
+    if (!(check_pages && table_.indices.on_host()) && PlainLengths(table_, page_size_, lengths)) {
+      return {};
+    }
+    const auto keep = [&lengths](std::int64_t row, std::int64_t tokens) {
+      lengths[static_cast<std::size_t>(row)] = tokens;
+      return Status();
+    };
+    return WalkRows(rows, check_pages, std::cref(keep));
+  }
+
+ private:
+  bool csr() const { return table_.indptr.defined(); }
+  std::int64_t RowsOfTable() const {
+    return std::max<std::int64_t>(0, csr() ? table_.indptr.size - 1 : table_.kv_len.size);
+  }
+
+  Status WalkRows(std::int64_t rows, bool check_pages, const LengthVisitor& visit) const {
     for (std::int64_t row = 0; row < rows; ++row) {
       std::int64_t length = 0;
       KVILT_RETURN_IF_ERROR(CheckRow(row, length));
@@ -36,8 +122,6 @@ class PageTableWalk {
     return {};
   }
 
- private:
-  bool csr() const { return table_.indptr.defined(); }
   FieldPath At(std::string_view name) const { return {field_, name}; }
   std::string Entry(std::string_view name, std::int64_t i) const {
     return At(name).str(fmt::format("[{}]", i));
@@ -203,6 +287,12 @@ Status WalkPageTable(const PageTable& table, std::int64_t rows, std::int64_t pag
                      std::int64_t page_size, DeviceKind device, bool check_pages,
                      std::string_view field, const LengthVisitor& visit) {
   return PageTableWalk(table, pages, page_size, device, field).Walk(rows, check_pages, visit);
+}
+
+Status PageTableLengths(const PageTable& table, std::int64_t rows, std::int64_t pages,
+                        std::int64_t page_size, DeviceKind device, bool check_pages,
+                        std::string_view field, std::vector<std::int64_t>& lengths) {
+  return PageTableWalk(table, pages, page_size, device, field).Lengths(rows, check_pages, lengths);
 }
 
 Status WalkRaggedIndptr(const IndexArray& indptr, std::int64_t rows, std::int64_t total,

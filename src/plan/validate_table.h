@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string_view>
+#include <vector>
 
 #include "kvilt/kv_cache.h"
 #include "kvilt/status.h"
@@ -20,6 +21,11 @@ using LengthVisitor = std::function<Status(std::int64_t row, std::int64_t tokens
 Status WalkPageTable(const PageTable& table, std::int64_t rows, std::int64_t pages,
                      std::int64_t page_size, DeviceKind device, bool check_pages,
                      std::string_view field, const LengthVisitor& visit);
+
+// The same walk, with the lengths of all rows in `lengths`, whose memory is used again.
+Status PageTableLengths(const PageTable& table, std::int64_t rows, std::int64_t pages,
+                        std::int64_t page_size, DeviceKind device, bool check_pages,
+                        std::string_view field, std::vector<std::int64_t>& lengths);
 
 // The same for the indptr of a ragged cache of `total` rows.
 Status WalkRaggedIndptr(const IndexArray& indptr, std::int64_t rows, std::int64_t total,

@@ -15,6 +15,41 @@ namespace {
 
 using contract::i64;
 
+// Where the partials of each split block lie in the workspace, one block after another.
+void PlacePartials(PlanLists& lists) {
+  i64 partials = 0;
+  for (contract::RowBlock& block : lists.blocks) {
+    if (block.splits <= 1) continue;
+    block.partial_begin = partials;
+    partials += block.splits * block.vectors();
+  }
+  lists.header.partials = partials;
+}
+
+// Counts over the lists; balance is left alone.
+SplitSummary CountSplits(const PlanLists& lists, const PlanOptions& options) {
+  SplitSummary summary;
+  summary.mode = options.split;
+  summary.fixed_rows = options.fixed_split_rows;
+  summary.items = static_cast<std::int64_t>(lists.items.size());
+  i64 vectors = 0;
+  for (const contract::RowBlock& block : lists.blocks) {
+    summary.max_splits = std::max<std::int64_t>(summary.max_splits, block.splits);
+    if (block.splits > 1) vectors += block.vectors();
+  }
+  if (lists.header.q_heads > 0) summary.merged_rows = vectors / lists.header.q_heads;
+  for (const contract::WorkItem& item : lists.items) {
+    const int blocks = lists.spans[static_cast<std::size_t>(item.span_begin)].block;
+    const int last =
+        lists.spans[static_cast<std::size_t>(item.span_begin + item.span_count - 1)].block;
+    const auto request = [&](int block) {
+      return lists.blocks[static_cast<std::size_t>(block)].request;
+    };
+    summary.cascade_items += request(blocks) != request(last);
+  }
+  return summary;
+}
+
 class WorkListBuilder {
  public:
   WorkListBuilder(const SplitContext& context, const KeyRuns& runs, WorkListScratch& scratch,
@@ -27,7 +62,10 @@ class WorkListBuilder {
     KVILT_RETURN_IF_ERROR(CheckCounts());
     CutRuns();
     NumberSplits();
-    FillRequests(context_.geometry, lists_);
+    lists_.requests.resize(static_cast<std::size_t>(context_.geometry.batch));
+    WriteRequests(context_.geometry, lists_.requests.data());
+    lists_.segment_begins.assign(context_.geometry.segment_begins.begin(),
+                                 context_.geometry.segment_begins.end());
     AddBlocks();
     lists_.spans.reserve(scratch_.borders.size());
     lists_.items.reserve(scratch_.borders.size());
@@ -41,7 +79,7 @@ class WorkListBuilder {
       std::sort(lists_.items.begin(), lists_.items.end(), before);
     }
     AddMerges();
-    FillHeader(context_.geometry, lists_);
+    FillHeader(context_.geometry, lists_.header);
     return {};
   }
 
@@ -202,62 +240,28 @@ Status CheckListCounts(double most, const PlanOptions& options) {
                                                    most, kMaxListEntries));
 }
 
-void FillRequests(const RequestGeometry& geometry, PlanLists& lists) {
-  lists.requests.reserve(static_cast<std::size_t>(geometry.batch));
+void WriteRequests(const RequestGeometry& geometry, contract::RequestInfo* requests) {
+  const auto batch = static_cast<std::size_t>(geometry.batch);
+  const std::size_t segments = geometry.segments.size();
   i64 keys = 0;
-  for (std::int64_t r = 0; r < geometry.batch; ++r) {
-    contract::RequestInfo& info = lists.requests.emplace_back();
-    info.q_row_begin = geometry.q_begin[static_cast<std::size_t>(r)];
-    info.q_len = geometry.q_len(r);
-    info.kv_len = geometry.kv_len(r);
-    info.mask_byte_begin = geometry.mask_begin[static_cast<std::size_t>(r)];
+  for (std::size_t r = 0; r < batch; ++r) {
+    contract::RequestInfo& info = requests[r];
+    info.q_row_begin = geometry.q_begin[r];
+    info.q_len = geometry.q_begin[r + 1] - geometry.q_begin[r];
+    info.kv_len = geometry.segment_begins[r * (segments + 1) + segments];
+    info.mask_byte_begin = geometry.mask_begin[r];
     info.key_position_begin = keys;
     keys += info.kv_len;
   }
-  lists.segment_begins.assign(geometry.segment_begins.begin(), geometry.segment_begins.end());
 }
 
-void PlacePartials(PlanLists& lists) {
-  i64 partials = 0;
-  for (contract::RowBlock& block : lists.blocks) {
-    if (block.splits <= 1) continue;
-    block.partial_begin = partials;
-    partials += block.splits * block.vectors();
-  }
-  lists.header.partials = partials;
-}
-
-void FillHeader(const RequestGeometry& geometry, PlanLists& lists) {
-  contract::PlanHeader& header = lists.header;
+void FillHeader(const RequestGeometry& geometry, contract::PlanHeader& header) {
   header.batch = static_cast<int>(geometry.batch);
   header.segments = static_cast<int>(geometry.segments.size());
   header.q_heads = geometry.q_heads;
   header.kv_heads = geometry.kv_heads;
   header.head_dim_qk = geometry.head_dim_qk;
   header.head_dim_vo = geometry.head_dim_vo;
-}
-
-SplitSummary CountSplits(const PlanLists& lists, const PlanOptions& options) {
-  SplitSummary summary;
-  summary.mode = options.split;
-  summary.fixed_rows = options.fixed_split_rows;
-  summary.items = static_cast<std::int64_t>(lists.items.size());
-  i64 vectors = 0;
-  for (const contract::RowBlock& block : lists.blocks) {
-    summary.max_splits = std::max<std::int64_t>(summary.max_splits, block.splits);
-    if (block.splits > 1) vectors += block.vectors();
-  }
-  if (lists.header.q_heads > 0) summary.merged_rows = vectors / lists.header.q_heads;
-  for (const contract::WorkItem& item : lists.items) {
-    const int blocks = lists.spans[static_cast<std::size_t>(item.span_begin)].block;
-    const int last =
-        lists.spans[static_cast<std::size_t>(item.span_begin + item.span_count - 1)].block;
-    const auto request = [&](int block) {
-      return lists.blocks[static_cast<std::size_t>(block)].request;
-    };
-    summary.cascade_items += request(blocks) != request(last);
-  }
-  return summary;
 }
 
 Status MakeWorkLists(const SplitContext& context, const KeyRuns& runs, WorkListScratch& scratch,

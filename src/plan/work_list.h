@@ -32,11 +32,8 @@ SplitSummary Summarize(const PlanLists& lists, const SplitContext& context,
 
 // Lists too long for plan data name what the user can change.
 Status CheckListCounts(double most, const PlanOptions& options);
-void FillRequests(const RequestGeometry& geometry, PlanLists& lists);
-// Where the partials of each split block lie in the workspace, one block after another.
-void PlacePartials(PlanLists& lists);
-void FillHeader(const RequestGeometry& geometry, PlanLists& lists);
-// Counts over the lists; balance is left alone.
-SplitSummary CountSplits(const PlanLists& lists, const PlanOptions& options);
+// `requests`: of the whole batch.
+void WriteRequests(const RequestGeometry& geometry, contract::RequestInfo* requests);
+void FillHeader(const RequestGeometry& geometry, contract::PlanHeader& header);
 
 }  // namespace kvilt::plan

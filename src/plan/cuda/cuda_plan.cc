@@ -11,6 +11,7 @@
 #include "src/plan/cuda/describe.h"
 #include "src/plan/cuda/numbering.h"
 #include "src/plan/planner.h"
+#include "src/plan/work_list.h"
 
 namespace kvilt::plan::cuda {
 namespace {
@@ -39,9 +40,11 @@ class CudaPlanner {
     const bool countable = VectorBytes(cuda.vectors, context_.dims, bytes);
     KVILT_RETURN_IF_ERROR(CheckFixedWorkspace(bytes, countable, context_.options));
     KVILT_RETURN_IF_ERROR(
-        BuildLists(context_, scratch_.blocks, scratch_.runs, cuda, scratch_.lists));
+        CountLists(context_, scratch_.blocks, scratch_.runs, cuda, scratch_.split));
+    scratch_.header = {};
+    FillHeader(context_.geometry, scratch_.header);
+    scratch_.header.partials = cuda.vectors;
     FillRoom();
-    scratch_.split = CountSplits(scratch_.lists, context_.options);
     DescribeLaunches(context_, scratch_.runs, scratch_.costs, cuda, plan_.launches,
                      scratch_.launches, scratch_.split);
     return {};
@@ -56,26 +59,46 @@ class CudaPlanner {
     RunOptions options;
     options.cascade = cascade_rows > 0;
     options.cascade_rows = cascade_rows;
+    options.costs = false;
     const bool any = cuda.launches.front().formats == kAnyFormats;
     if (!any && cuda.pairs.size() > 1) options.segment_formats = cuda.segment_formats;
     MakeKeyRuns(context_.request, context_.geometry, scratch_.blocks.blocks, scratch_.costs,
                 context_.dims, options, scratch_.runs);
-    cuda.run_launch.clear();
-    for (const KeyRun& run : scratch_.runs.runs) cuda.run_launch.push_back(LaunchOf(run, any));
+    FindLaunches(any);
     return Partition(context_, scratch_.blocks, scratch_.runs, cuda);
   }
 
-  int LaunchOf(const KeyRun& run, bool any) const {
+  // The launch of each run. Runs of one class and format mostly follow each other.
+  void FindLaunches(bool any) {
+    std::vector<int>& found = scratch_.cuda.run_launch;
+    found.resize(scratch_.runs.runs.size());
+    bool last_cascade = false;
+    int last_class = -1;
+    int last_formats = 0;
+    int launch = 0;
+    for (std::size_t r = 0; r < found.size(); ++r) {
+      const KeyRun& run = scratch_.runs.runs[r];
+      const bool cascade = run.member_count > 1;
+      const auto block = static_cast<std::size_t>(
+          scratch_.runs.members[static_cast<std::size_t>(run.member_begin)].block);
+      const int row_class = cascade ? RowClassOf(run.rows * context_.dims.group())
+                                    : scratch_.blocks.blocks[block].row_class;
+      if (row_class != last_class || cascade != last_cascade || run.formats != last_formats) {
+        launch = LaunchOf(cascade, row_class, run.formats, any);
+      }
+      last_cascade = cascade;
+      last_class = row_class;
+      last_formats = run.formats;
+      found[r] = launch;
+    }
+  }
+
+  int LaunchOf(bool cascade, int row_class, int formats, bool any) const {
     const CudaScratch& cuda = scratch_.cuda;
-    const bool cascade = run.member_count > 1;
-    const auto block = static_cast<std::size_t>(
-        scratch_.runs.members[static_cast<std::size_t>(run.member_begin)].block);
-    const int row_class = cascade ? RowClassOf(run.rows * context_.dims.group())
-                                  : scratch_.blocks.blocks[block].row_class;
     for (std::size_t l = 0; l < cuda.launch_count; ++l) {
       const LaunchDraft& launch = cuda.launches[l];
       if (launch.cascade == cascade && launch.row_class == row_class &&
-          (any || launch.formats == run.formats)) {
+          (any || launch.formats == formats)) {
         return static_cast<int>(l);
       }
     }

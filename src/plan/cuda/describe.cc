@@ -1,8 +1,10 @@
 #include "src/plan/cuda/describe.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "src/plan/cuda/cost.h"
+#include "src/plan/tensor_check.h"
 
 namespace kvilt::plan::cuda {
 namespace {
@@ -47,14 +49,16 @@ void DescribeWork(const TileQuery& query, TileWork& work) {
           query.page_size, query.whole_heads, query.whole_pages};
 }
 
-// KV bytes of a launch's items; and without what row blocks of one request read again, which L2 may
-// serve. Their keys come in order.
-struct LaunchBytes {
-  std::int64_t read = 0;
-  std::int64_t once = 0;
+// What the items of a launch read and compute.
+struct LaunchWork {
+  std::int64_t bytes = 0;  // KV; and without what row blocks of one request read again, which L2
+  std::int64_t once = 0;   // may serve. Their keys come in order.
+  double flops = 0;
 };
-LaunchBytes BytesOf(const KeyRuns& runs, const KeyCosts& costs, const LaunchDraft& launch) {
-  LaunchBytes bytes;
+LaunchWork WorkOf(const CudaContext& context, const KeyRuns& runs, const KeyCosts& costs,
+                  const LaunchDraft& launch) {
+  LaunchWork work;
+  const double row_key_flops = 2.0 * context.dims.q_heads * context.dims.dims();
   int request = -1;
   contract::i64 end = 0;
   for (const int r : launch.runs) {
@@ -62,32 +66,28 @@ LaunchBytes BytesOf(const KeyRuns& runs, const KeyCosts& costs, const LaunchDraf
     if (run.request != request || run.member_count > 1) end = 0;
     request = run.request;
     const std::int64_t all = costs.Bytes(run.request, run.keys);
-    bytes.read += all;
+    if (!Add(work.bytes, all, work.bytes)) work.bytes = std::numeric_limits<std::int64_t>::max();
     if (end <= run.keys.begin) {
-      bytes.once += all;
+      work.once += all;
     } else if (end < run.keys.end) {
-      bytes.once += costs.Bytes(run.request, {end, run.keys.end});
+      work.once += costs.Bytes(run.request, {end, run.keys.end});
     }
     end = std::max(end, run.keys.end);
+    work.flops += row_key_flops * static_cast<double>(run.rows) *
+                  static_cast<double>(run.keys.end - run.keys.begin);
   }
-  return bytes;
+  return work;
 }
 
 // What no schedule of this launch could beat: its keys once at the data sheet's rate, or its
 // multiply-adds at the peak of the units that its kernel uses.
-double RooflineUs(const CudaContext& context, const KeyRuns& runs, std::int64_t bytes_once,
-                  const LaunchDraft& launch) {
-  double flops = 0;
-  for (const int r : launch.runs) {
-    const KeyRun& run = runs.runs[static_cast<std::size_t>(r)];
-    flops += 2.0 * static_cast<double>(run.rows) * context.dims.q_heads * context.dims.dims() *
-             static_cast<double>(run.keys.end - run.keys.begin);
-  }
+double RooflineUs(const CudaContext& context, const LaunchWork& work, const LaunchDraft& launch) {
   const bool wgmma = launch.tile.family == static_cast<int>(contract::KernelFamily::kPrefillWgmma);
   const double per_clock =
       wgmma ? context.spec.wgmma_flops_per_clock : context.spec.mma_flops_per_clock;
-  const double memory = static_cast<double>(bytes_once) / (context.spec.read_gb_per_s * 1e3);
-  const double compute = flops / (per_clock * context.spec.clock_ghz * 1e3 * context.spec.slots);
+  const double memory = static_cast<double>(work.once) / (context.spec.read_gb_per_s * 1e3);
+  const double compute =
+      work.flops / (per_clock * context.spec.clock_ghz * 1e3 * context.spec.slots);
   return std::max(memory, compute);
 }
 
@@ -149,17 +149,12 @@ void DescribeLaunches(const CudaContext& context, const KeyRuns& runs, const Key
       DescribeWork(draft.query, launch.work);
     }
     launch.smem_limit_bytes = SmemLimit(draft.tile, context.spec);
-    launch.items = static_cast<std::int64_t>(scratch.piece_begin[l + 1] - scratch.piece_begin[l]);
+    launch.items = draft.items;
     launch.blocks = draft.grid;
     launch.busy_blocks = draft.busy_blocks;
-    const LaunchBytes bytes = BytesOf(runs, costs, draft);
-    launch.kv_bytes = bytes.read;
-    double total = 0;  // With the set-ups that cuts add.
-    for (std::size_t p = scratch.piece_begin[l]; p < scratch.piece_begin[l + 1]; ++p) {
-      const Piece& piece = scratch.pieces[p];
-      total += draft.estimate.item_cycles +
-               static_cast<double>(piece.key_end - piece.key_begin) * draft.estimate.key_cycles;
-    }
+    const LaunchWork work = WorkOf(context, runs, costs, draft);
+    launch.kv_bytes = work.bytes;
+    const double total = draft.total_cycles;
     launch.balance = total > 0 ? draft.makespan_cycles * draft.grid / total : 1;
     makespans += draft.makespan_cycles;
     ideals += total / draft.grid;
@@ -167,7 +162,7 @@ void DescribeLaunches(const CudaContext& context, const KeyRuns& runs, const Key
     const double run_us = draft.makespan_cycles / (context.spec.clock_ghz * 1e3) + draft.merge_us;
     launch.estimated_us = launch.items > 0 ? kLaunchUs + run_us : 0;
     launch.merge_us = draft.merge_us;
-    launch.roofline_us = RooflineUs(context, runs, bytes.once, draft);
+    launch.roofline_us = RooflineUs(context, work, draft);
   }
   split.balance = ideals > 0 ? makespans / ideals : 1;
 }

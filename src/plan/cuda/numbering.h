@@ -7,8 +7,15 @@
 
 namespace kvilt::plan::cuda {
 
-// Fills shapes, row_block_begin, row_block_splits, unit_begin, piece_count, first_split and
-// first_begin from scratch.pieces. Returns the vectors of all partials (saturated).
+// Query heads of a row block: those of its KV heads, or one slice of a group, the longest first.
+inline int QueryHeads(int group, RowBlockShape shape, int slice) {
+  if (shape.slices == 1) return shape.heads * group;
+  return group / shape.slices + (slice < group % shape.slices);
+}
+
+// Fills what CudaScratch has from `shapes` to `unit_pieces`, counts.merges and split, from
+// scratch.cut_units: most blocks have one run and no cut, and cost nothing. Returns the vectors of
+// all partials (saturated).
 std::int64_t NumberSplits(const CudaContext& context, const BlockList& blocks, const KeyRuns& runs,
                           CudaScratch& scratch);
 

@@ -127,7 +127,8 @@ inline bool SpreadOverOutput(const TileFitter& fitter, int warps, int least_warp
     // The last warp must have something to do.
     if ((candidate.warps_vo - 1) * contract::DimsPerWarp(candidate) >= tile.head_dim_vo) break;
     if (warps > 0 && warps % subset != 0) break;
-    candidate.warps_kv = warps > 0 ? warps / subset : std::max(1, least_warps / subset);
+    candidate.warps_kv =
+        warps > 0 ? warps / subset : std::clamp(least_warps / subset, 1, tile.kv_rows / 16);
     fitter.Fit(candidate);
     tile = candidate;
     found = true;

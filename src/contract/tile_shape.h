@@ -228,7 +228,10 @@ constexpr i32 StepRows(const TileShape& t) {
     case KernelFamily::kDecode:
       return Min(t.kv_rows, 32);
     case KernelFamily::kPrefill:
-      return Min(t.kv_rows / t.warps_kv, DimsPerWarp(t) > 128 ? 32 : 64);
+      // Fewer where accumulators are many, or where code exists twice.
+      return Min(t.kv_rows / t.warps_kv, t.k_format == kAnyFormat ? 16
+                                         : DimsPerWarp(t) > 128   ? 32
+                                                                  : 64);
     default:
       return CeilDiv(t.kv_rows, t.warps_vo);
   }

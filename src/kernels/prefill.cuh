@@ -23,8 +23,6 @@ class Prefill {
   static constexpr i32 kDims = contract::DimsPerWarp(kTile);
   static constexpr i32 kStep = contract::StepRows(kTile);
   static constexpr i32 kShare = kKeys / kTile.warps_kv;  // Keys of a stage for one of warps_kv.
-  static constexpr bool kAnyK = kTile.k_format == contract::kAnyFormat;
-  static constexpr bool kAnyV = kTile.v_format == contract::kAnyFormat;
   static constexpr i32 kQPartBytes = kTile.q_rows * kQk * 2;
   static constexpr i32 kKPartBytes = kKeys * kQk * 2;
   static_assert(kShare % kStep == 0 && kStep % 16 == 0);
@@ -74,7 +72,7 @@ class Prefill {
       const bool bf16 = OperandIsBF16(keys.segment->k.format);
       if (!loaded || loaded_bf16 != bf16) {
         if (loaded) BlockSync();
-        LoadQueryAs(bf16);
+        LoadQueryAs(keys.segment->k.format);
         loaded = true;
         loaded_bf16 = bf16;
       }
@@ -93,17 +91,12 @@ class Prefill {
   static constexpr bool kRotate = kTile.k_parts > 1;
   static bool OperandIsBF16(i32 format) { return kRotate || IsBF16(format); }
 
-  void LoadQueryAs(bool bf16) {
+  void LoadQueryAs(i32 k_format) {
     if constexpr (kRotate) {
       LoadQuery<kTile, true>(args_, rows_, q_);
-    } else if constexpr (kAnyK) {
-      if (bf16) {
-        LoadQuery<kTile, true>(args_, rows_, q_);
-      } else {
-        LoadQuery<kTile, false>(args_, rows_, q_);
-      }
     } else {
-      LoadQuery<kTile, IsBF16(kTile.k_format)>(args_, rows_, q_);
+      WithType<kTile.k_format>(k_format,
+                               [&]<bool kBF16>() { LoadQuery<kTile, kBF16>(args_, rows_, q_); });
     }
   }
 
@@ -199,32 +192,22 @@ class Prefill {
     }
   }
 
-  void Compute(const contract::WorkItem& item, const SegmentKeys& keys, i32 n) {
-    const bool k_bf16 = kRotate || IsBF16(kAnyK ? keys.segment->k.format : kTile.k_format);
-    const bool v_bf16 = IsBF16(kAnyV ? keys.segment->v.format : kTile.v_format);
-    if constexpr (kRotate) {
-      if constexpr (!kAnyV) {
-        ComputeAs<true, IsBF16(kTile.v_format)>(item, keys, n);
-      } else if (v_bf16) {
-        ComputeAs<true, true>(item, keys, n);
-      } else {
-        ComputeAs<true, false>(item, keys, n);
-      }
-    } else if constexpr (!kAnyK && !kAnyV) {
-      ComputeAs<IsBF16(kTile.k_format), IsBF16(kTile.v_format)>(item, keys, n);
-    } else if (k_bf16 && v_bf16) {
-      ComputeAs<true, true>(item, keys, n);
-    } else if (k_bf16) {
-      ComputeAs<true, false>(item, keys, n);
-    } else if (v_bf16) {
-      ComputeAs<false, true>(item, keys, n);
+  // Calls visit.operator()<is bf16>() for the format that a side has, which the tile knows unless
+  // it takes any.
+  template <i32 kFormat, class Visit>
+  static void WithType(i32 format, Visit&& visit) {
+    if constexpr (kFormat != contract::kAnyFormat) {
+      visit.template operator()<IsBF16(kFormat)>();
+    } else if (IsBF16(format)) {
+      visit.template operator()<true>();
     } else {
-      ComputeAs<false, false>(item, keys, n);
+      visit.template operator()<false>();
     }
   }
 
-  template <bool kKBF16, bool kVBF16>
-  void ComputeAs(const contract::WorkItem& item, const SegmentKeys& keys, i32 n) {
+  void Compute(const contract::WorkItem& item, const SegmentKeys& keys, i32 n) {
+    // Rotated keys are bf16 operands whatever they are stored as.
+    constexpr i32 kKFormat = kRotate ? static_cast<i32>(Format::kBF16) : kTile.k_format;
     const i64 begin = keys.begin + i64{n} * kKeys;
     const i32 offset = static_cast<i32>(begin - item.key_begin);
     const i32 present = static_cast<i32>(contract::Min<i64>(kKeys, keys.end - begin));
@@ -235,10 +218,11 @@ class Prefill {
       const i32 seen = RowsSee(offset + key);
       if (seen == kNone) continue;
       float s[kStep / 8][4];
-      Scores<kKBF16>(n, key, s);
+      WithType<kKFormat>(keys.segment->k.format, [&]<bool kBF16>() { Scores<kBF16>(n, key, s); });
       if (!form_.plain()) Shape(offset + key, s);
       if (form_.bits || !whole || seen != kAll) Hide(n, key, offset, present, s);
-      Accumulate<kVBF16>(n, key, s);
+      WithType<kTile.v_format>(keys.segment->v.format,
+                               [&]<bool kBF16>() { Accumulate<kBF16>(n, key, s); });
     }
   }
 

@@ -175,8 +175,7 @@ class ItemResult {
   void AddOutputs(float (&o)[kDims / 8][4]) {
     constexpr i32 kSlots = kTile.reduce_slots;
     static_assert(kTile.warps_kv == 1 || kSlots > 0);
-    float* const slots =
-        reinterpret_cast<float*>(SharedMemory() + contract::SmemOffset(kTile, SmemPart::kReduce));
+    float* const slots = reinterpret_cast<float*>(SharedMemory() + contract::ReduceOffset(kTile));
     const auto cell = [&](i32 slot, i32 i, i32 d) {
       return slots + (slot * kTile.q_rows + TileRowIndex(i)) * kVo + dim_begin_ + 8 * d +
              LaneIndex() % 4 * 2;

@@ -154,7 +154,7 @@ constexpr i32 kSmemParts = static_cast<i32>(SmemPart::kCount);
 // Stages whose key places are kept: those in the ring, the one that is looked up, and the one that
 // the slowest warp is still at.
 constexpr i32 KeyPlaceStages(const TileShape& t) { return t.stages + 2; }
-inline constexpr i32 kTileRowBytes = 48;    // sizeof(TileRow),
+inline constexpr i32 kTileRowBytes = 56;    // sizeof(TileRow),
 inline constexpr i32 kKeyPlaceBytes = 8;    // sizeof(KeyPlace), attention_args.h.
 inline constexpr i32 kStageFlagBytes = 16;  // A word for each 32 keys of a stage.
 

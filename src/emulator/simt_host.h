@@ -12,6 +12,7 @@
 #include "src/emulator/place.h"
 
 #define KVILT_UNROLLED
+#define KVILT_UNROLLED_BY(n)
 
 namespace kvilt::emulator {
 

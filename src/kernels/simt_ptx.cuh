@@ -8,6 +8,9 @@
 
 // Before a loop whose counter indexes registers.
 #define KVILT_UNROLLED _Pragma("unroll")
+#define KVILT_PRAGMA(text) _Pragma(#text)
+// So many rounds at once, where their loads should overlap.
+#define KVILT_UNROLLED_BY(n) KVILT_PRAGMA(unroll n)
 
 namespace kvilt::simt {
 

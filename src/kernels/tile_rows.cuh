@@ -84,6 +84,7 @@ inline TileRow MakeTileRow(const AttentionArgs& args, const contract::WorkItem& 
     out.block = spans[s].block;
     out.split = spans[s].split;
     out.vector = static_cast<i32>(rest);
+    out.q_row = static_cast<i32>(row.q_row);
     out.q_head = block.q_head_begin + static_cast<i32>(rest - in_block * block.q_head_count);
     const i64 end = contract::Min(row.visible.end, item.key_end) - item.key_begin;
     out.visible_begin = ToOffset(row.visible.begin - item.key_begin);
@@ -157,16 +158,16 @@ inline void LoadQuery(const AttentionArgs& args, TileRow* rows, u8* tile) {
   constexpr bool kRotate = kTile.k_parts > 1;
   const AttentionParams& params = args.params;
   const i32 lane = LaneIndex();
+  KVILT_UNROLLED_BY(2)  // Rows' loads overlap.
   for (i32 r = WarpIndex(); r < kTile.q_rows; r += contract::Threads(kTile) / 32) {
     const TileRow row = rows[r];
     const u8* source = nullptr;
     const u8* scales = nullptr;
     i64 position = 0;
     if (row.block >= 0) {
-      const QueryRow query = QueryRowOf(args, row);
-      position = query.position;
-      source = params.q + query.q_row * params.q_row_stride + row.q_head * params.q_head_stride;
-      scales = params.q_scales + query.q_row * params.q_scale_row_stride +
+      if constexpr (kRotate) position = QueryRowOf(args, row).position;
+      source = params.q + i64{row.q_row} * params.q_row_stride + row.q_head * params.q_head_stride;
+      scales = params.q_scales + i64{row.q_row} * params.q_scale_row_stride +
                row.q_head * params.q_scale_head_stride;
     }
     float largest = 0;
@@ -198,7 +199,6 @@ inline void LoadQuery(const AttentionArgs& args, TileRow* rows, u8* tile) {
         }
       }
     }
-    WarpSync();
     if (lane == 0) rows[r].q_scale = contract::ExactPow2(-exponent);
   }
 }

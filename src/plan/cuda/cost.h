@@ -18,6 +18,9 @@ inline constexpr std::int64_t kMinSplitKeys = 64;
 // Cycles of an item beside its keys: query load to fragments 850 to 1200, first keys about 2000 of
 // which the load hides half, reduction and writing 0.9 us.
 inline constexpr double kItemCycles = 3500;
+// The same in the prefill kernel by mma.sync: rows looked up through the plan 5000, query 2000, first
+// keys 2000, writing 5000 (latencies of dependent loads, estimated from ncu samples).
+inline constexpr double kPrefillItemCycles = 12000;
 // kAuto keeps partials to so many vectors for each SM, which bounds any workspace. Ranges make at
 // most two partials for each block; with two blocks per SM and 128 rows this is room for two
 // launches.

@@ -92,7 +92,8 @@ class Model {
     // Loading q and writing the rows grow with both.
     const double values =
         static_cast<double>(t_.kv_heads) * t_.q_rows * (t_.head_dim_qk + t_.head_dim_vo);
-    return kItemCycles + values / 16;
+    const double set_up = family() == KernelFamily::kPrefill ? kPrefillItemCycles : kItemCycles;
+    return set_up + values / 16;
   }
 
   double ToUs(double cycles) const { return cycles / (spec_.clock_ghz * 1e3); }

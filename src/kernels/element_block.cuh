@@ -1,0 +1,178 @@
+// Blocks of up to 16 consecutive elements of a row, between memory, registers and f32: what the
+// kernels that write and read caches have in common.
+//
+// NaN: x86 keeps the payload of an operand, a GPU's arithmetic does not. So NaN go around every
+// product and quotient here, and results are the same bits as those of src/cpu.
+#pragma once
+
+#include "append_params.h"
+#include "formats.h"
+#include "side_address.h"
+#include "simt.cuh"
+
+namespace kvilt::kernels {
+
+using contract::Format;
+using namespace simt;  // NOLINT: the machine's words.
+
+inline constexpr i32 kBlockElements = contract::kNvfp4Block;
+inline constexpr i32 kBlockWords = 16;  // Room for 16 elements of f32.
+
+// One load or store.
+struct alignas(16) FourWords {
+  u32 words[4];
+};
+inline bool AllAligned(const void* p, i32 bytes) {
+  return ((reinterpret_cast<u64>(p) | static_cast<u64>(bytes)) & 15u) == 0;
+}
+
+constexpr i32 BytesOfElements(i32 format, i32 count) {
+  switch (static_cast<Format>(format)) {
+    case Format::kF32:
+      return 4 * count;
+    case Format::kBF16:
+    case Format::kF16:
+      return 2 * count;
+    case Format::kNVFP4:
+      return count / 2;
+    default:
+      return count;
+  }
+}
+
+// No alignment needed; fast from 16 bytes on. Words past `bytes` are 0.
+inline void LoadWords(const u8* from, i32 bytes, u32 (&words)[kBlockWords]) {
+  if (AllAligned(from, bytes)) {
+    KVILT_UNROLLED
+    for (i32 i = 0; i < kBlockWords / 4; ++i) {
+      FourWords four = {};
+      if (16 * i < bytes) four = reinterpret_cast<const FourWords*>(from)[i];
+      KVILT_UNROLLED
+      for (i32 w = 0; w < 4; ++w) words[4 * i + w] = four.words[w];
+    }
+    return;
+  }
+  KVILT_UNROLLED
+  for (i32 i = 0; i < kBlockWords; ++i) {
+    words[i] = 0;
+    KVILT_UNROLLED
+    for (i32 b = 0; b < 4; ++b) {
+      if (4 * i + b < bytes) words[i] |= static_cast<u32>(from[4 * i + b]) << (8 * b);
+    }
+  }
+}
+
+inline void StoreWords(const u32 (&words)[kBlockWords], i32 bytes, u8* to) {
+  if (AllAligned(to, bytes)) {
+    KVILT_UNROLLED
+    for (i32 i = 0; i < kBlockWords / 4; ++i) {
+      const FourWords four = {{words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]}};
+      if (16 * i < bytes) reinterpret_cast<FourWords*>(to)[i] = four;
+    }
+    return;
+  }
+  KVILT_UNROLLED
+  for (i32 i = 0; i < kBlockWords; ++i) {
+    KVILT_UNROLLED
+    for (i32 b = 0; b < 4; ++b) {
+      if (4 * i + b < bytes) to[4 * i + b] = static_cast<u8>(words[i] >> (8 * b));
+    }
+  }
+}
+
+// Exact. Every format but kNVFP4.
+inline void DecodeWords(i32 format, const u32 (&words)[kBlockWords], float (&x)[kBlockElements]) {
+  KVILT_UNROLLED
+  for (i32 i = 0; i < kBlockElements; ++i) {
+    const u16 half = static_cast<u16>(words[i / 2] >> (16 * (i % 2)));
+    const u8 byte = static_cast<u8>(words[i / 4] >> (8 * (i % 4)));
+    switch (static_cast<Format>(format)) {
+      case Format::kF32:
+        x[i] = contract::BitsFloat(words[i]);
+        break;
+      case Format::kBF16:
+        x[i] = contract::DecodeBF16(half);
+        break;
+      case Format::kF16:
+        x[i] = contract::DecodeF16(half);
+        break;
+      case Format::kE4M3:
+        x[i] = contract::DecodeE4M3(byte);
+        break;
+      default:
+        x[i] = contract::DecodeE5M2(byte);
+        break;
+    }
+  }
+}
+
+// Nearest even, fp8 saturating. Every format but kNVFP4.
+inline void EncodeWords(i32 format, const float (&x)[kBlockElements], u32 (&words)[kBlockWords]) {
+  KVILT_UNROLLED
+  for (i32 i = 0; i < kBlockWords; ++i) words[i] = 0;
+  KVILT_UNROLLED
+  for (i32 i = 0; i < kBlockElements; ++i) {
+    switch (static_cast<Format>(format)) {
+      case Format::kF32:
+        words[i] = contract::FloatBits(x[i]);
+        break;
+      case Format::kBF16:
+        words[i / 2] |= static_cast<u32>(contract::EncodeBF16(x[i])) << (16 * (i % 2));
+        break;
+      case Format::kF16:
+        words[i / 2] |= static_cast<u32>(contract::EncodeF16(x[i])) << (16 * (i % 2));
+        break;
+      case Format::kE4M3:
+        words[i / 4] |= static_cast<u32>(contract::EncodeE4M3(x[i])) << (8 * (i % 4));
+        break;
+      default:
+        words[i / 4] |= static_cast<u32>(contract::EncodeE5M2(x[i])) << (8 * (i % 4));
+        break;
+    }
+  }
+}
+
+// What arithmetic on a NaN gives on a CPU.
+constexpr float QuietNan(float nan) {
+  return contract::BitsFloat(contract::FloatBits(nan) | 0x400000u);
+}
+
+// A share of the blocks of one side: threads of the launch take them in turn. With more than one
+// thread block the first half of the grid serves K and the second V.
+class SideShare {
+ public:
+  SideShare(i32 side, i64 tokens, i64 heads, i32 head_dim)
+      : head_dim_(head_dim), row_blocks_(contract::CeilDiv(head_dim, kBlockElements)) {
+    const i32 v_blocks = GridBlocks() / 2;
+    const i32 k_blocks = GridBlocks() - v_blocks;
+    const i32 blocks = side == 0 || v_blocks == 0 ? k_blocks : v_blocks;
+    const i32 own = side == 0 || v_blocks == 0 ? BlockIndex() : BlockIndex() - k_blocks;
+    heads_ = heads;
+    step_ = i64{blocks} * BlockThreads();
+    // A thread block of the other side has nothing to do here.
+    end_ = own >= 0 && own < blocks ? tokens * heads * row_blocks_ : 0;
+    next_ = i64{own} * BlockThreads() + ThreadIndex();
+  }
+
+  // False: this thread is done. The members below speak of the block it stands at.
+  bool Next() {
+    if (next_ >= end_) return false;
+    block = static_cast<i32>(next_ % row_blocks_);
+    token = next_ / row_blocks_ / heads_;
+    head = next_ / row_blocks_ % heads_;
+    count = contract::Min(kBlockElements, head_dim_ - block * kBlockElements);
+    next_ += step_;
+    return true;
+  }
+
+  i64 token = 0;
+  i64 head = 0;
+  i32 block = 0;  // Of the row.
+  i32 count = 0;  // Elements.
+
+ private:
+  i32 head_dim_, row_blocks_;
+  i64 heads_ = 0, step_ = 0, end_ = 0, next_ = 0;
+};
+
+}  // namespace kvilt::kernels

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/bench_ceiling.h"
+#include "cli/bench_gpu.h"
 #include "cli/machine.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -83,10 +84,29 @@ void FillRates(BenchResult& result, const Plan& plan, std::vector<double> times)
   }
 }
 
+Status MeasureGpuInto(BenchResult& result, const core::Problem& problem, const Device& device,
+                      const BenchOptions& options,
+                      const std::function<void(std::string_view)>& stage) {
+  Result<GpuTimes> times = MeasureOnGpu(problem, device, options, stage);
+  if (!times.ok()) return times.status();
+  result.path = times->plan.path();
+  result.split = times->plan.split;
+  result.check = times->check;
+  result.input_sets = times->input_sets;
+  result.working_set_bytes = times->plan.kv_bytes * times->input_sets;
+  result.cold = result.working_set_bytes >= 2 * device.spec().l2_bytes;
+  result.ceiling_gb_per_s = times->ceiling_gb_per_s;
+  FillRates(result, times->plan, std::move(times->us));
+  return Status::Ok();
+}
+
 // Fills `result`; an error means that no time can be given.
 Status MeasureInto(BenchResult& result, const core::Problem& problem, const Device& device,
                    const BenchOptions& options,
                    const std::function<void(std::string_view)>& stage) {
+  if (device.spec().kind == DeviceKind::kCuda) {
+    return MeasureGpuInto(result, problem, device, options, stage);
+  }
   stage("building the data");
   Result<core::ProblemData> data = core::BuildProblem(problem);
   if (!data.ok()) return data.status();

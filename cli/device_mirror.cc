@@ -83,9 +83,15 @@ AttentionRequest DeviceMirror::Placed(const AttentionRequest& request) const {
   return placed;
 }
 
-AttentionRequest DeviceMirror::Moved(const AttentionRequest& request) const {
+AttentionRequest DeviceMirror::Moved(const AttentionRequest& request, bool tables) const {
   AttentionRequest moved = Placed(request);
   ForEachTensor(moved, [&](TensorView& tensor) { tensor.data = Move(tensor.data); });
+  for (Segment& segment : moved.segments) {
+    PagedKv* const paged = std::get_if<PagedKv>(&segment.kv);
+    if (!tables || paged == nullptr || paged->table.indices.size == 0) continue;
+    paged->table.indices.data = Move(paged->table.indices.data);
+    paged->table.indices.device = device_.id();
+  }
   return moved;
 }
 

@@ -23,8 +23,9 @@ class DeviceMirror {
   Status Download() const;
   // `request` as one of the device, to plan with: alignments are those of the copy to come.
   AttentionRequest Placed(const AttentionRequest& request) const;
-  // `request` with its pointers into the copy. Index arrays stay on the host.
-  AttentionRequest Moved(const AttentionRequest& request) const;
+  // `request` with its pointers into the copy; with `tables` also its page ids. Other index arrays
+  // stay on the host.
+  AttentionRequest Moved(const AttentionRequest& request, bool tables) const;
   // Where `bytes` lie in the copy.
   std::span<std::byte> Moved(std::span<std::byte> bytes) const;
 

@@ -3,7 +3,8 @@
 # nothing, and does nothing when all is there.
 #
 #   tools/bootstrap.sh          what `make demo` and `make test` need
-#   tools/bootstrap.sh ci       also what .ci/run needs
+#   tools/bootstrap.sh ci       also what .ci/run needs; NVRTC from PyPI into build/nvrtc where the
+#                               system has none
 #   tools/bootstrap.sh --list   the packages with their reasons; installs nothing
 #
 # KVILT_SKIP_BOOTSTRAP=1 skips it, for machines that get these things another way.
@@ -33,6 +34,28 @@ libclang-rt-dev      clang's sanitizer runtimes
 LIST
 }
 
+# The compiler of GPU kernels. Its package holds one library and its data; nothing of it runs here.
+nvrtc_folder=build/nvrtc
+has_nvrtc() {
+  compgen -G '/usr/local/cuda*/lib64/libnvrtc.so.1[23]' >/dev/null ||
+    compgen -G '/usr/local/cuda*/lib/libnvrtc.so.1[23]' >/dev/null ||
+    ldconfig -p 2>/dev/null | grep -q 'libnvrtc\.so\.1[23]' ||
+    compgen -G "$nvrtc_folder/nvidia/*/lib/libnvrtc.so.1[23]" >/dev/null
+}
+install_nvrtc() {
+  [ "$mode" = ci ] && ! has_nvrtc || return 0
+  say "NVRTC is missing: nvidia-cuda-nvrtc from PyPI, unpacked into $nvrtc_folder"
+  local wheels
+  wheels=$(mktemp -d)
+  python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: \
+    -d "$wheels" 'nvidia-cuda-nvrtc>=13,<14' || fail 'pip could not download nvidia-cuda-nvrtc.'
+  rm -rf "$nvrtc_folder"
+  mkdir -p "$(dirname "$nvrtc_folder")"
+  python3 -m zipfile -e "$wheels"/nvidia_cuda_nvrtc-*.whl "$wheels/unpacked"
+  mv "$wheels/unpacked" "$nvrtc_folder"
+  rm -rf "$wheels"
+}
+
 say() { printf 'bootstrap: %s\n' "$*"; }
 
 fail() {
@@ -47,8 +70,10 @@ is_installed() {
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
+cd "$(dirname "$0")/.."
+mode=${1:-}
 wanted=$(build_packages)
-case "${1:-}" in
+case "$mode" in
   '') ;;
   ci) wanted=$(build_packages; ci_packages) ;;
   --list) build_packages; ci_packages; exit 0 ;;
@@ -68,7 +93,13 @@ missing=()
 while read -r package reason; do
   is_installed "$package" || missing+=("$package")
 done <<<"$wanted"
+# Only to fetch NVRTC, and only where no pip came with Python.
+if [ "$mode" = ci ] && ! has_nvrtc && ! python3 -m pip --version >/dev/null 2>&1; then
+  wanted+=$'\npython3-pip          fetches NVRTC'
+  missing+=(python3-pip)
+fi
 if [ "${#missing[@]}" -eq 0 ]; then
+  install_nvrtc
   exit 0
 fi
 
@@ -98,4 +129,5 @@ if ! install_missing; then
   apt update || fail 'apt-get update failed.'
   install_missing || fail 'apt-get could not install them.'
 fi
+install_nvrtc
 say 'done.'

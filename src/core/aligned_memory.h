@@ -89,6 +89,11 @@ class IndexMemory {
     width_ = width;
   }
   std::span<const std::int64_t> values() const { return wide_; }
+  // Those that view() lends.
+  std::span<std::byte> bytes() {
+    return width_ == DType::kI32 ? std::as_writable_bytes(std::span(narrow_))
+                                 : std::as_writable_bytes(std::span(wide_));
+  }
   // Borrows; moving this object keeps it valid.
   IndexArray view() const {
     if (width_ == DType::kI32) return std::span<const std::int32_t>(narrow_);

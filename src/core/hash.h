@@ -1,7 +1,6 @@
 // A hash of content: the same on every machine and in every build, so that files may carry it.
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,7 +13,10 @@ struct Hash128 {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
 
-  friend auto operator<=>(const Hash128&, const Hash128&) = default;
+  friend bool operator==(const Hash128&, const Hash128&) = default;
+  friend bool operator<(const Hash128& a, const Hash128& b) {
+    return a.high != b.high ? a.high < b.high : a.low < b.low;
+  }
 };
 
 inline std::string Hex(Hash128 hash) {

@@ -56,6 +56,7 @@ void CacheMemory::AddMemory(std::vector<std::span<std::byte>>& blocks) {
   for (AlignedMemory& pool : pools_) {
     if (pool.data() != nullptr) blocks.emplace_back(pool.data(), pool.size_bytes());
   }
+  if (!indices_.bytes().empty()) blocks.push_back(indices_.bytes());
 }
 
 Status CacheMemory::Allocate(int pool, std::int64_t bytes) {

@@ -49,7 +49,7 @@ class CacheMemory {
   Segment segment() const;
   const ValueTable& k_table() const { return *k_.table; }
   std::int64_t kv_bytes() const;
-  // Adds each pool.
+  // Adds each pool, and the page ids.
   void AddMemory(std::vector<std::span<std::byte>>& blocks);
 
  private:

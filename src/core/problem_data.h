@@ -56,7 +56,7 @@ class ProblemData {
   void PlaceOn(DeviceId device);
 
   // Every block of memory that the request's tensors and the workspace lie in, guard zones
-  // included. Index arrays are not among them: they stay on the host.
+  // included. Of the index arrays page ids are among them; others stay on the host.
   std::vector<std::span<std::byte>> Memory();
 
   struct Impl;

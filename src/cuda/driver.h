@@ -132,6 +132,7 @@ inline constexpr int kCaptureModeRelaxed = 2;
 
 // A table of the driver's calls. A plain value: tests fill one with calls of their own.
 struct Driver {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): names, not values.
 #define KVILT_MEMBER(member, symbol, parameters) DriverResult(*member) parameters = nullptr;
   KVILT_DRIVER_CALLS(KVILT_MEMBER)
 #undef KVILT_MEMBER

@@ -130,14 +130,18 @@ Result<const Kernel*> Gpu::GetKernel(const KernelSpec& spec) {
   kernel->stats = compiled->cubin->stats;
   const Relaxed relaxed(*this);
   KVILT_RETURN_IF_ERROR(relaxed.status());
-  const Status loaded = LoadKernel(*compiled->cubin, *kernel);
+  if (const Status loaded = LoadKernel(*compiled->cubin, *kernel); !loaded.ok()) {
+    if (kernel->module != nullptr) driver_.ModuleUnload(kernel->module);
+    return loaded;
+  }
   const std::lock_guard lock(kernels_mutex_);
-  const auto [at, inserted] = kernels_.try_emplace(spec);
-  if (loaded.ok() && inserted) at->second = std::move(kernel);
-  if (kernel != nullptr && kernel->module != nullptr) driver_.ModuleUnload(kernel->module);
-  if (at->second == nullptr) kernels_.erase(at);
-  if (!loaded.ok()) return loaded;
-  return at->second.get();
+  std::unique_ptr<Kernel>& place = kernels_[spec];
+  if (place != nullptr) {
+    driver_.ModuleUnload(kernel->module);  // Another thread was first.
+  } else {
+    place = std::move(kernel);
+  }
+  return place.get();
 }
 
 Status Gpu::LoadKernel(const Cubin& cubin, Kernel& kernel) const {

@@ -18,7 +18,7 @@ namespace kvilt::cuda {
 //   void SomeName(const SomeNameArgs&)            the body, or, where `arguments` is not empty,
 //   template <...> void SomeName(...)             a template of them
 // and, where it uses dynamic shared memory, the macro KVILT_SMEM_BYTES(...): its bytes as a
-// constant expression of the template's arguments.
+// constant expression of the template's arguments, in that namespace.
 struct KernelSpec {
   std::string entry;         // "attention"; the kernel is kvilt_attention
   std::string header;        // "attention.cuh"

@@ -30,9 +30,11 @@ inline constexpr NvrtcResult kNvrtcCompilationError = 6;
   X(GetCubin, nvrtcGetCUBIN, (NvrtcProgram, char*))
 
 struct NvrtcCalls {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): names, not values.
 #define KVILT_MEMBER(member, symbol, parameters) NvrtcResult(*member) parameters = nullptr;
   KVILT_NVRTC_CALLS(KVILT_MEMBER)
 #undef KVILT_MEMBER
+  // NOLINTNEXTLINE(readability-identifier-naming): a function's name, as the others have.
   const char* (*GetErrorString)(NvrtcResult) = nullptr;
 };
 

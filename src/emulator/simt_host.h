@@ -162,6 +162,9 @@ inline T LoadL2(const T* p) {
   __atomic_load(const_cast<T*>(p), &r, __ATOMIC_RELAXED);
   return r;
 }
+inline void LoadFour(const u32* p, u32 (&words)[4]) {
+  for (i32 i = 0; i < 4; ++i) words[i] = p[i];
+}
 inline void StoreFirst(u32* p, u32 value) {
   u32 expected = 0;
   __atomic_compare_exchange_n(p, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);

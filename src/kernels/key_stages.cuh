@@ -54,20 +54,39 @@ class KeyStages {
 
   // ---- places
 
-  // Looks up the keys of stage n and writes them to the ring of places. `seen(key)`: whether a row
-  // of the tile sees this absolute key; others are never read. Threads below kKeys work.
+  // A key's table entry on its way from memory: nothing looks at it before Publish.
+  struct Entry {
+    i64 page = 0;
+    i64 pages = -1;  // Of the cache; negative: no key.
+    i32 entry = 0;
+  };
+
+  // Looks up the thread's key of stage n; threads below kKeys have one. `seen(key)`: whether a row
+  // of the tile sees this absolute key; others are never read.
   template <class Seen>
-  void Place(const AttentionArgs& args, const SegmentKeys& keys, i32 n, Seen&& seen) const {
+  Entry LookUp(const SegmentKeys& keys, i32 n, Seen&& seen) const {
+    Entry out;
+    const i32 t = ThreadIndex();
+    const i64 key = keys.begin + i64{n} * kKeys + t;
+    if (t < kKeys && key < keys.end && seen(key)) {
+      Find(*keys.segment, keys.first, key - keys.segment_key, out);
+    }
+    return out;
+  }
+  // Writes what LookUp found to the ring of places.
+  void Publish(const AttentionArgs& args, i32 n, const Entry& found) const {
     static_assert(kKeys % 16 == 0 && kKeys <= 128);
     const i32 t = ThreadIndex();
     if (t >= contract::RoundUp(kKeys, 32)) return;
-    KeyPlace place = {contract::kNoKey, 0};
-    const i64 key = keys.begin + i64{n} * kKeys + t;
-    if (t < kKeys && key < keys.end && seen(key))
-      place = Find(*keys.segment, keys.first, key - keys.segment_key);
-    const bool absent = place.page == contract::kAbsentKey;
+    const bool none = found.pages < 0;
+    const bool absent = !none && (found.page < 0 || found.page >= found.pages);
     const u32 any = Ballot(absent);
-    if (t < kKeys) Places(n)[t] = place;
+    if (t < kKeys) {
+      const i32 page = none     ? contract::kNoKey
+                       : absent ? contract::kAbsentKey
+                                : static_cast<i32>(found.page);
+      Places(n)[t] = {page, found.entry};
+    }
     if ((t & 31) == 0) {
       Flags(n)[t / 32] = any;
       if (any != 0) {
@@ -143,15 +162,16 @@ class KeyStages {
     return reinterpret_cast<u32*>(flags + n % kPlaces * contract::kStageFlagBytes);
   }
 
-  static KeyPlace Find(const SegmentParams& segment, i64 first, i64 token) {
+  static void Find(const SegmentParams& segment, i64 first, i64 token, Entry& out) {
     if (segment.table == static_cast<i32>(contract::TableKind::kRagged)) {
-      return {0, static_cast<i32>(first + token)};
+      out = {0, 1, static_cast<i32>(first + token)};
+      return;
     }
     const u32 size = static_cast<u32>(segment.page_size);
     const u32 page = static_cast<u32>(token) / size;
-    const i64 id = contract::LoadIndex(segment.indices, segment.index_is_i64, first + page);
-    if (id < 0 || id >= segment.pages) return {contract::kAbsentKey, 0};
-    return {static_cast<i32>(id), static_cast<i32>(static_cast<u32>(token) - page * size)};
+    out.entry = static_cast<i32>(static_cast<u32>(token) - page * size);
+    out.pages = segment.pages;
+    out.page = contract::LoadIndex(segment.indices, segment.index_is_i64, first + page);
   }
 
   // One row's piece of kWidth bytes; narrow ones go through a register.

@@ -270,6 +270,12 @@ inline T LoadL2(const T* p) {
   asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(r) : "l"(p) : "memory");
   return __builtin_bit_cast(T, r);
 }
+// Sixteen bytes, aligned, that nobody writes meanwhile.
+inline void LoadFour(const u32* p, u32 (&words)[4]) {
+  asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "l"(p));
+}
 // Sets *p to `value` if it is 0.
 inline void StoreFirst(u32* p, u32 value) {
   asm volatile("{.reg .b32 old; atom.global.cas.b32 old, [%0], 0, %1;}" ::"l"(p), "r"(value)

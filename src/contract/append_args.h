@@ -1,5 +1,5 @@
-// What a launch of the append, dequantize and copy_rows kernels gets, by value. Every pointer is
-// one of the device.
+// What a launch of the append, append_slots, dequantize and copy_rows kernels gets, by value. Every
+// pointer is one of the device.
 #pragma once
 
 #include "append_params.h"
@@ -24,20 +24,37 @@ enum class WriterError : u32 {
   kBadSlot = 1,  // A slot that is neither -1 nor in [0, capacity): its token was left out.
 };
 
+// Slots in device memory, which are not trusted.
+struct SlotArray {
+  const void* slots = nullptr;
+  i32 is_i64 = 0;
+  i64 capacity = 0;  // pages * page_size; good slots are in [0, capacity).
+};
+
 struct AppendArgs {
-  // Its slots lie in device memory and are not trusted: -1 is counted as skipped, any other outside
-  // [0, capacity) is left out. None twice.
-  AppendParams params;
-  i64 capacity = 0;         // In slots: pages * page_size.
+  AppendParams params;  // Its `slots` are not read:
+  SlotArray slots;  // [tokens]; -1 is counted as skipped, other bad ones are left out. None twice.
   u64* k_health = nullptr;  // [kHealthCounters], added to; may be null.
   u64* v_health = nullptr;
   u32* error = nullptr;  // May be null.
 };
 
 struct DequantizeArgs {
-  DequantizeParams params;
-  i64 capacity = 0;  // The rows of slots outside [0, capacity) become 0.
+  DequantizeParams params;  // Its `slots` are not read:
+  SlotArray slots;          // [tokens]; the rows of bad ones become 0.
 };
+
+// The slots of the last tokens of each request, found in a page table: those that AppendArgs needs
+// when the table lies in device memory. With all tokens of a request, those of DequantizeArgs.
+struct AppendSlotsArgs {
+  SegmentParams segment;              // Its table alone is read, `indptr` not.
+  const i64* table_begins = nullptr;  // [batch], as in AttentionArgs.
+  const i64* token_indptr = nullptr;  // [batch + 1]; request r has tokens [r], [r + 1) of the slots
+  const i64* kv_lengths = nullptr;    // [batch]; which are its last of so many.
+  i64 batch = 0;
+  i64* slots = nullptr;  // Written: [token_indptr[batch]]; kAbsentSlot for an absent page.
+};
+inline constexpr i64 kAbsentSlot = -2;
 
 // One of the up to four tensors of a cache. Strides and row in bytes.
 struct CopiedTensor {

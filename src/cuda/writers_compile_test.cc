@@ -18,6 +18,8 @@ TEST_F(WritersTest, CompileForEachArch) {
   const Expected kernels[] = {
       {{"append", "append.cuh", "", contract::kWriterThreads, 1, false},
        sizeof(contract::AppendArgs)},
+      {{"append_slots", "append_slots.cuh", "", contract::kWriterThreads},
+       sizeof(contract::AppendSlotsArgs)},
       {{"dequantize", "dequantize.cuh", "", contract::kWriterThreads, 1, false},
        sizeof(contract::DequantizeArgs)},
       {{"copy_rows", "copy_rows.cuh", "", contract::kWriterThreads},

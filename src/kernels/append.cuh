@@ -19,8 +19,8 @@ class SideWriter {
 
   void Run(SideShare share) {
     while (share.Next()) {
-      const i64 slot = args_.params.slots[share.token];
-      if (slot >= 0 && slot < args_.capacity) {
+      const i64 slot = contract::LoadIndex(args_.slots.slots, args_.slots.is_i64, share.token);
+      if (slot >= 0 && slot < args_.slots.capacity) {
         WriteBlock(share, slot);
       } else if (slot == -1) {
         skipped_ += share.head == 0 && share.block == 0;  // Once for a token.

@@ -22,8 +22,8 @@ class SideReader {
     if (rows_.data == nullptr) return;
     while (share.Next()) {
       float x[kBlockElements] = {};
-      const i64 slot = args_.params.slots[share.token];
-      if (slot >= 0 && slot < args_.capacity) ReadBlock(share, slot, x);
+      const i64 slot = contract::LoadIndex(args_.slots.slots, args_.slots.is_i64, share.token);
+      if (slot >= 0 && slot < args_.slots.capacity) ReadBlock(share, slot, x);
       u32 words[kBlockWords];
       EncodeWords(rows_.format, x, words);
       u8* const to = rows_.data + share.token * rows_.token_stride +

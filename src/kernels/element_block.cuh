@@ -19,11 +19,14 @@ inline constexpr i32 kBlockElements = contract::kNvfp4Block;
 inline constexpr i32 kBlockWords = 16;  // Room for 16 elements of f32.
 
 // One load or store.
-struct alignas(16) FourWords {
-  u32 words[4];
+template <i32 kWords>
+struct alignas(4 * kWords) WordPiece {
+  u32 words[kWords];
 };
-inline bool AllAligned(const void* p, i32 bytes) {
-  return ((reinterpret_cast<u64>(p) | static_cast<u64>(bytes)) & 15u) == 0;
+template <i32 kWords>
+inline bool InPieces(const void* p, i32 bytes) {
+  const u64 bits = reinterpret_cast<u64>(p) | static_cast<u64>(bytes);
+  return bits % sizeof(WordPiece<kWords>) == 0;
 }
 
 constexpr i32 BytesOfElements(i32 format, i32 count) {
@@ -40,22 +43,35 @@ constexpr i32 BytesOfElements(i32 format, i32 count) {
   }
 }
 
-// No alignment needed; fast from 16 bytes on. Words past `bytes` are 0.
-inline void LoadWords(const u8* from, i32 bytes, u32 (&words)[kBlockWords]) {
-  if (AllAligned(from, bytes)) {
+template <i32 kWords>
+inline void LoadPieces(const u8* from, i32 bytes, u32 (&words)[kBlockWords]) {
+  KVILT_UNROLLED
+  for (i32 i = 0; i < kBlockWords; i += kWords) {
+    WordPiece<kWords> piece = {};
+    if (4 * i < bytes) piece = *reinterpret_cast<const WordPiece<kWords>*>(from + 4 * i);
     KVILT_UNROLLED
-    for (i32 i = 0; i < kBlockWords / 4; ++i) {
-      FourWords four = {};
-      if (16 * i < bytes) four = reinterpret_cast<const FourWords*>(from)[i];
-      KVILT_UNROLLED
-      for (i32 w = 0; w < 4; ++w) words[4 * i + w] = four.words[w];
-    }
-    return;
+    for (i32 w = 0; w < kWords; ++w) words[i + w] = piece.words[w];
   }
+}
+template <i32 kWords>
+inline void StorePieces(const u32 (&words)[kBlockWords], i32 bytes, u8* to) {
+  KVILT_UNROLLED
+  for (i32 i = 0; i < kBlockWords; i += kWords) {
+    WordPiece<kWords> piece;
+    KVILT_UNROLLED
+    for (i32 w = 0; w < kWords; ++w) piece.words[w] = words[i + w];
+    if (4 * i < bytes) *reinterpret_cast<WordPiece<kWords>*>(to + 4 * i) = piece;
+  }
+}
+
+// No alignment needed; fast where the address is a multiple of 16, or of 8. Words past `bytes`
+// are 0.
+inline void LoadWords(const u8* from, i32 bytes, u32 (&words)[kBlockWords]) {
+  if (InPieces<4>(from, bytes)) return LoadPieces<4>(from, bytes, words);
+  if (InPieces<2>(from, bytes)) return LoadPieces<2>(from, bytes, words);
   KVILT_UNROLLED
   for (i32 i = 0; i < kBlockWords; ++i) {
     words[i] = 0;
-    KVILT_UNROLLED
     for (i32 b = 0; b < 4; ++b) {
       if (4 * i + b < bytes) words[i] |= static_cast<u32>(from[4 * i + b]) << (8 * b);
     }
@@ -63,72 +79,80 @@ inline void LoadWords(const u8* from, i32 bytes, u32 (&words)[kBlockWords]) {
 }
 
 inline void StoreWords(const u32 (&words)[kBlockWords], i32 bytes, u8* to) {
-  if (AllAligned(to, bytes)) {
-    KVILT_UNROLLED
-    for (i32 i = 0; i < kBlockWords / 4; ++i) {
-      const FourWords four = {{words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]}};
-      if (16 * i < bytes) reinterpret_cast<FourWords*>(to)[i] = four;
-    }
-    return;
-  }
+  if (InPieces<4>(to, bytes)) return StorePieces<4>(words, bytes, to);
+  if (InPieces<2>(to, bytes)) return StorePieces<2>(words, bytes, to);
   KVILT_UNROLLED
   for (i32 i = 0; i < kBlockWords; ++i) {
-    KVILT_UNROLLED
     for (i32 b = 0; b < 4; ++b) {
       if (4 * i + b < bytes) to[4 * i + b] = static_cast<u8>(words[i] >> (8 * b));
     }
   }
 }
 
+// Calls visit(i, shift, word index) of each element that is `kBits` wide.
+template <i32 kBits, class Visit>
+inline void ForEachElement(Visit&& visit) {
+  KVILT_UNROLLED
+  for (i32 i = 0; i < kBlockElements; ++i) visit(i, i * kBits % 32, i * kBits / 32);
+}
+
 // Exact. Every format but kNVFP4.
 inline void DecodeWords(i32 format, const u32 (&words)[kBlockWords], float (&x)[kBlockElements]) {
-  KVILT_UNROLLED
-  for (i32 i = 0; i < kBlockElements; ++i) {
-    const u16 half = static_cast<u16>(words[i / 2] >> (16 * (i % 2)));
-    const u8 byte = static_cast<u8>(words[i / 4] >> (8 * (i % 4)));
-    switch (static_cast<Format>(format)) {
-      case Format::kF32:
-        x[i] = contract::BitsFloat(words[i]);
-        break;
-      case Format::kBF16:
-        x[i] = contract::DecodeBF16(half);
-        break;
-      case Format::kF16:
-        x[i] = contract::DecodeF16(half);
-        break;
-      case Format::kE4M3:
-        x[i] = contract::DecodeE4M3(byte);
-        break;
-      default:
-        x[i] = contract::DecodeE5M2(byte);
-        break;
-    }
+  switch (static_cast<Format>(format)) {
+    case Format::kF32:
+      ForEachElement<32>([&](i32 i, i32, i32 w) { x[i] = contract::BitsFloat(words[w]); });
+      return;
+    case Format::kBF16:
+      ForEachElement<16>([&](i32 i, i32 shift, i32 w) {
+        x[i] = contract::DecodeBF16(static_cast<u16>(words[w] >> shift));
+      });
+      return;
+    case Format::kF16:
+      ForEachElement<16>([&](i32 i, i32 shift, i32 w) {
+        x[i] = contract::DecodeF16(static_cast<u16>(words[w] >> shift));
+      });
+      return;
+    case Format::kE4M3:
+      ForEachElement<8>([&](i32 i, i32 shift, i32 w) {
+        x[i] = contract::DecodeE4M3(static_cast<u8>(words[w] >> shift));
+      });
+      return;
+    default:
+      ForEachElement<8>([&](i32 i, i32 shift, i32 w) {
+        x[i] = contract::DecodeE5M2(static_cast<u8>(words[w] >> shift));
+      });
+      return;
   }
 }
 
 // Nearest even, fp8 saturating. Every format but kNVFP4.
 inline void EncodeWords(i32 format, const float (&x)[kBlockElements], u32 (&words)[kBlockWords]) {
   KVILT_UNROLLED
-  for (i32 i = 0; i < kBlockWords; ++i) words[i] = 0;
-  KVILT_UNROLLED
-  for (i32 i = 0; i < kBlockElements; ++i) {
-    switch (static_cast<Format>(format)) {
-      case Format::kF32:
-        words[i] = contract::FloatBits(x[i]);
-        break;
-      case Format::kBF16:
-        words[i / 2] |= static_cast<u32>(contract::EncodeBF16(x[i])) << (16 * (i % 2));
-        break;
-      case Format::kF16:
-        words[i / 2] |= static_cast<u32>(contract::EncodeF16(x[i])) << (16 * (i % 2));
-        break;
-      case Format::kE4M3:
-        words[i / 4] |= static_cast<u32>(contract::EncodeE4M3(x[i])) << (8 * (i % 4));
-        break;
-      default:
-        words[i / 4] |= static_cast<u32>(contract::EncodeE5M2(x[i])) << (8 * (i % 4));
-        break;
-    }
+  for (u32& word : words) word = 0;
+  switch (static_cast<Format>(format)) {
+    case Format::kF32:
+      ForEachElement<32>([&](i32 i, i32, i32 w) { words[w] = contract::FloatBits(x[i]); });
+      return;
+    case Format::kBF16:
+      ForEachElement<16>([&](i32 i, i32 shift, i32 w) {
+        words[w] |= static_cast<u32>(contract::EncodeBF16(x[i])) << shift;
+      });
+      return;
+    case Format::kF16:
+      ForEachElement<16>([&](i32 i, i32 shift, i32 w) {
+        words[w] |= static_cast<u32>(contract::EncodeF16(x[i])) << shift;
+      });
+      return;
+    case Format::kE4M3:
+      ForEachElement<8>([&](i32 i, i32 shift, i32 w) {
+        words[w] |= static_cast<u32>(contract::EncodeE4M3(x[i])) << shift;
+      });
+      return;
+    default:
+      ForEachElement<8>([&](i32 i, i32 shift, i32 w) {
+        words[w] |= static_cast<u32>(contract::EncodeE5M2(x[i])) << shift;
+      });
+      return;
   }
 }
 

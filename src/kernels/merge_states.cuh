@@ -1,13 +1,15 @@
 // Merges attention results of the same queries over disjoint keys, as src/cpu/merge_states.cc does.
 //
-// A warp for each row and head. Weights are those of 32 states at a time, one a lane; sums in f64
-// in the order of the states. An output element is read and written by one lane, so the result may
-// be one of the states.
+// A warp for each row and head. Shares are those of 32 states at a time, one a lane. Such a group
+// is summed in f32 in the order of the states, and the groups in f64, so that no number of states
+// drifts. An output element is read and written by one lane, so the result may be one of the
+// states.
 #pragma once
 
 #include "formats.h"
 #include "merge_params.h"
 #include "simt.cuh"
+#include "softmax.h"
 
 namespace kvilt::kernels {
 
@@ -25,14 +27,13 @@ class StateMerger {
     FindTotal();
     for (i64 d = 0; d < args_.head_dim; d += 32 * kLaneDims) MergePiece(d);
     WarpSync();  // All lanes have read every lse.
-    if (LaneIndex() == 0) *LseOf(args_.result) = static_cast<float>(Lse());
+    if (LaneIndex() == 0) *LseOf(args_.result) = Lse();
   }
 
  private:
   static constexpr i32 kLaneDims = 8;
-  static constexpr double kLn2 = 0.69314718055994530942;
-  static constexpr u64 kMinusInfinityBits = 0xFFF0000000000000u;
-  static constexpr double Empty() { return __builtin_bit_cast(double, kMinusInfinityBits); }
+  static constexpr float kMinusInfinity =
+      contract::BitsFloat(contract::kF32SignBit | contract::kF32Infinity);
 
   float* LseOf(const StateParams& state) const {
     return state.lse + row_ * state.lse_row_stride + head_ * state.lse_head_stride;
@@ -40,97 +41,69 @@ class StateMerger {
   u8* OutOf(const StateParams& state) const {
     return state.out + row_ * state.row_stride + head_ * state.head_stride;
   }
-
-  // 2^k, REQUIRES -1022 <= k <= 1023.
-  static double Pow2(i32 k) { return __builtin_bit_cast(double, static_cast<u64>(k + 1023) << 52); }
-
-  // REQUIRES x <= 1 or NaN. Good to 1e-14; NaN stays NaN.
-  static double Exp2Double(double x) {
-    if (x < -1100.0) return 0.0;
-    if (!(x <= 1.0)) return x;
-    const double whole = RoundToEven(x);
-    const double t = (x - whole) * kLn2;  // |t| <= 0.35
-    // Horner's scheme of e^t, 1 + t (1 + t / 2 (1 + t / 3 (...))).
-    double sum = 1.0;
-    KVILT_UNROLLED
-    for (i32 n = 12; n > 0; --n) sum = FmaDouble(sum * t, 1.0 / n, 1.0);
-    const i32 k = static_cast<i32>(whole);
-    return sum * Pow2(k / 2) * Pow2(k - k / 2);
+  // Of state i; -inf, that of an empty one, past the last.
+  float LseOfState(i64 i) const {
+    return i < args_.count ? *LseOf(args_.states[i]) : kMinusInfinity;
   }
-  // REQUIRES 1 <= x < 2^31 or NaN. An f32 guess and a step of Newton's method.
-  static double Log2Double(double x) {
-    const double guess = static_cast<double>(Log2(static_cast<float>(x)));
-    const double whole = RoundToEven(guess);
-    const double part = x / Pow2(x >= 1.0 ? static_cast<i32>(whole) : 0);
-    const double error = part * Exp2Double(whole - guess) - 1.0;
-    return guess + error / kLn2;
-  }
-
-  static double ShuffleDouble(double v, i32 lane) {
-    const u64 bits = __builtin_bit_cast(u64, v);
-    const u64 low = Shuffle(static_cast<u32>(bits), lane);
-    const u64 high = Shuffle(static_cast<u32>(bits >> 32), lane);
-    return __builtin_bit_cast(double, high << 32 | low);
-  }
-
-  // Of the state of this lane; REQUIRES that it is there and not empty.
-  double WeightOf(const StateParams& state) const {
-    const double gap = static_cast<double>(*LseOf(state)) - most_;
-    return Exp2Double(args_.base_two != 0 ? gap : gap / kLn2);
+  // REQUIRES an lse that is not -inf.
+  float WeightOf(float lse) const {
+    return Exp2((lse - most_) * (args_.base_two != 0 ? 1.0f : contract::kLog2E));
   }
 
   // Largest lse (NaN if one is) and sum of weights. The whole warp; every lane gets both.
   void FindTotal() {
-    most_ = Empty();
+    for (i64 i = LaneIndex(); i < args_.count; i += 32) Raise(LseOfState(i));
+    for (i32 mask = 16; mask > 0; mask /= 2) Raise(ShuffleXor(most_, mask));
+    double lane_sum = 0;
     for (i64 i = LaneIndex(); i < args_.count; i += 32) {
-      Raise(static_cast<double>(*LseOf(args_.states[i])));
+      const float lse = LseOfState(i);
+      if (lse != kMinusInfinity) lane_sum += double{WeightOf(lse)};
     }
-    for (i32 mask = 16; mask > 0; mask /= 2) Raise(ShuffleDouble(most_, LaneIndex() ^ mask));
-    double sum = 0;
-    for (i64 i = LaneIndex(); i < args_.count; i += 32) {
-      if (!IsEmpty(args_.states[i])) sum += WeightOf(args_.states[i]);
-    }
-    for (i32 mask = 16; mask > 0; mask /= 2) sum += ShuffleDouble(sum, LaneIndex() ^ mask);
-    sum_ = sum;
+    sum_ = static_cast<float>(lane_sum);
+    for (i32 mask = 16; mask > 0; mask /= 2) sum_ += ShuffleXor(sum_, mask);
   }
-  void Raise(double lse) {
-    if (lse > most_ || lse != lse) most_ = lse;
-  }
-  bool IsEmpty(const StateParams& state) const {
-    return static_cast<double>(*LseOf(state)) == Empty();
+  void Raise(float lse) {
+    if (lse > most_ || contract::IsNan(lse)) most_ = lse;
   }
 
-  double Lse() const {
-    if (most_ == Empty()) return most_;
-    const double log = Log2Double(sum_);
-    return most_ + (args_.base_two != 0 ? log : log * kLn2);
+  float Lse() const {
+    if (most_ == kMinusInfinity) return most_;
+    return most_ + Log2(sum_) * (args_.base_two != 0 ? 1.0f : contract::kLn2);
   }
 
   // Elements [begin, begin + 32 kLaneDims), lanes side by side.
   void MergePiece(i64 begin) const {
     double sums[kLaneDims] = {};
     for (i64 first = 0; first < args_.count; first += 32) {
-      const i64 own = first + LaneIndex();
-      const bool present = own < args_.count && !IsEmpty(args_.states[own]);
-      const double share = present ? WeightOf(args_.states[own]) / sum_ : 0.0;
-      const u32 all = Ballot(present);
-      for (i32 j = 0; j < 32; ++j) {
-        if ((all >> j & 1u) == 0) continue;
-        const double weight = ShuffleDouble(share, j);
-        const StateParams& state = args_.states[first + j];
-        const u8* const out = OutOf(state);
-        KVILT_UNROLLED
-        for (i32 e = 0; e < kLaneDims; ++e) {
-          const i64 d = begin + 32 * e + LaneIndex();
-          if (d < args_.head_dim) sums[e] += weight * double{Load(state.format, out, d)};
-        }
-      }
+      float group[kLaneDims] = {};
+      AddGroup(first, begin, group);
+      KVILT_UNROLLED
+      for (i32 e = 0; e < kLaneDims; ++e) sums[e] += double{group[e]};
     }
     u8* const out = OutOf(args_.result);
     KVILT_UNROLLED
     for (i32 e = 0; e < kLaneDims; ++e) {
       const i64 d = begin + 32 * e + LaneIndex();
       if (d < args_.head_dim) Store(args_.result.format, static_cast<float>(sums[e]), out, d);
+    }
+  }
+
+  // Of states [first, first + 32).
+  void AddGroup(i64 first, i64 begin, float (&group)[kLaneDims]) const {
+    const float lse = LseOfState(first + LaneIndex());
+    const bool present = lse != kMinusInfinity;
+    const float share = present ? Divide(WeightOf(lse), sum_) : 0.0f;
+    const u32 all = Ballot(present);
+    for (i32 j = 0; j < 32; ++j) {
+      if ((all >> j & 1u) == 0) continue;
+      const float weight = Shuffle(share, j);
+      const StateParams& state = args_.states[first + j];
+      const u8* const out = OutOf(state);
+      KVILT_UNROLLED
+      for (i32 e = 0; e < kLaneDims; ++e) {
+        const i64 d = begin + 32 * e + LaneIndex();
+        if (d < args_.head_dim) group[e] += weight * Load(state.format, out, d);
+      }
     }
   }
 
@@ -154,7 +127,8 @@ class StateMerger {
 
   const MergeStatesArgs& args_;
   const i64 row_, head_;
-  double most_ = 0, sum_ = 0;
+  float most_ = kMinusInfinity;
+  float sum_ = 0;
 };
 
 // Every thread of blocks of kMergeStatesThreads, any grid.

@@ -173,8 +173,8 @@ class SideShare {
     const i32 own = side == 0 || v_blocks == 0 ? BlockIndex() : BlockIndex() - k_blocks;
     heads_ = heads;
     step_ = i64{blocks} * BlockThreads();
-    // A thread block of the other side has nothing to do here.
-    end_ = own >= 0 && own < blocks ? tokens * heads * row_blocks_ : 0;
+    if (own < 0 || own >= blocks) return;  // A block of the other side: nothing to do here.
+    end_ = tokens * heads * row_blocks_;
     next_ = i64{own} * BlockThreads() + ThreadIndex();
   }
 

@@ -32,6 +32,23 @@ constexpr Format kRowFormats[] = {Format::kF32, Format::kBF16, Format::kF16};
 constexpr Format kCacheFormats[] = {Format::kBF16, Format::kF16, Format::kE4M3, Format::kE5M2,
                                     Format::kNVFP4};
 
+// Slots as a caller has them in device memory, i32 where they fit if asked.
+class DeviceSlots {
+ public:
+  DeviceSlots(const std::vector<i64>& slots, bool is_i64, i64 capacity)
+      : wide_(slots), narrow_(slots.begin(), slots.end()), is_i64_(is_i64), capacity_(capacity) {}
+  contract::SlotArray Params() const {
+    const void* const array = is_i64_ ? static_cast<const void*>(wide_.data()) : narrow_.data();
+    return {array, is_i64_, capacity_};
+  }
+
+ private:
+  std::vector<i64> wide_;
+  std::vector<i32> narrow_;
+  bool is_i64_;
+  i64 capacity_;
+};
+
 std::string Name(Format k, Format v, Format source) {
   return "k " + std::to_string(static_cast<int>(k)) + " v " + std::to_string(static_cast<int>(v)) +
          " source " + std::to_string(static_cast<int>(source));
@@ -39,12 +56,12 @@ std::string Name(Format k, Format v, Format source) {
 
 // Dense rows [tokens, heads, head_dim], each element of so many bytes, `skew` bytes off alignment.
 struct Rows {
-  Rows(Format format, i64 tokens, i64 heads, i64 head_dim, i64 skew)
-      : format(format),
-        element(format == Format::kF32 ? 4 : 2),
+  Rows(Format row_format, i64 tokens, i64 kv_heads, i64 head_dim, i64 skew_bytes)
+      : format(row_format),
+        element(row_format == Format::kF32 ? 4 : 2),
         row(head_dim * element),
-        heads(heads),
-        skew(skew),
+        heads(kv_heads),
+        skew(skew_bytes),
         bytes(static_cast<std::size_t>(skew + tokens * heads * row), u8{0x5A}) {}
 
   contract::RowParams Params() {
@@ -111,6 +128,7 @@ struct AppendCase {
   std::vector<i64> slots;
   bool four_over_six = false;
   i64 skew = 0;
+  bool wide_slots = true;
   int grid = 3;
   std::uint64_t seed = 1;
 };
@@ -146,8 +164,9 @@ void CheckAppend(const AppendCase& c) {
   u32 error = 0;
   args.params.k = k_gpu.Params();
   args.params.v = v_gpu.Params();
-  args.params.slots = c.slots.data();
-  args.capacity = capacity;
+  args.params.slots = nullptr;
+  const DeviceSlots slots(c.slots, c.wide_slots, capacity);
+  args.slots = slots.Params();
   args.k_health = k_health.data();
   args.v_health = v_health.data();
   args.error = &error;
@@ -177,6 +196,7 @@ TEST(AppendKernel, EveryPairOfFormats) {
         c.four_over_six = seed % 2 == 0;
         c.grid = static_cast<int>(seed % 4) + 1;
         c.seed = seed;
+        c.wide_slots = seed % 2 == 0;
         CheckAppend(c);
       }
     }
@@ -239,9 +259,11 @@ void CheckDequantize(const SideShape& k, const SideShape& v, Format out, i64 ske
   contract::DequantizeArgs args;
   args.params = {k_cpu.Params(), v_cpu.Params(), k_side.Params(), v_side.Params(),
                  tokens,         k.heads,        k.page_size,     slots.data()};
-  args.capacity = k.pages * k.page_size;
+  const DeviceSlots device_slots(slots, seed % 2 == 0, k.pages * k.page_size);
+  args.slots = device_slots.Params();
   cpu::WorkerPool pool(1);
   cpu::Dequantize(args.params, pool);
+  args.params.slots = nullptr;
   args.params.k_rows = k_gpu.Params();
   args.params.v_rows = v_gpu.Params();
   const int grid = static_cast<int>(seed % 4) + 1;
@@ -274,8 +296,9 @@ TEST(DequantizeKernel, OneSideAlone) {
   const std::vector<i64> slots = {3, -1, 12};  // Outside: zeros.
   Rows v(Format::kF32, 3, 2, 64, 0);
   contract::DequantizeArgs args;
-  args.params = {{}, v.Params(), side.Params(), side.Params(), 3, 2, 4, slots.data()};
-  args.capacity = 12;
+  args.params = {{}, v.Params(), side.Params(), side.Params(), 3, 2, 4, nullptr};
+  const DeviceSlots device_slots(slots, true, 12);
+  args.slots = device_slots.Params();
   emulator::Launch({2, contract::kWriterThreads, 0, 1}, [&] { kernels::Dequantize(args); });
   float first = 0;
   std::memcpy(&first, v.Element(0), 4);

@@ -55,8 +55,8 @@ class SideReader {
     DecodeWords(side_.format, words, x);
     if (global == 1.0f) return;
     KVILT_UNROLLED
-    for (i32 i = 0; i < kBlockElements; ++i) {
-      x[i] = contract::IsNan(x[i]) ? QuietNan(x[i]) : contract::Dequantized(x[i], global);
+    for (float& value : x) {
+      value = contract::IsNan(value) ? QuietNan(value) : contract::Dequantized(value, global);
     }
   }
 

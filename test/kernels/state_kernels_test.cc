@@ -123,6 +123,7 @@ void CheckMerge(Merge merge, int in_place = -1, std::uint64_t seed = 1) {
                              p.lse_head_stride};
     };
     std::vector<cpu::MergeState> states;
+    states.reserve(params.size());
     for (const auto& p : params) states.push_back(of(p));
     cpu::WorkerPool pool(1);
     cpu::MergeStates(states, of(m.Params(result)), {m.rows, m.heads, m.head_dim, m.base_two}, pool);
@@ -148,7 +149,7 @@ TEST(MergeStatesKernel, AnyNumberOfStates) {
       merge.head_dim = count % 2 == 0 ? 128 : 300;
       merge.result = merge.MakeState(Format::kF32);
       for (int s = 0; s < count; ++s) {
-        merge.Add(static_cast<Format>(s % 3), static_cast<std::uint64_t>(s + count),
+        merge.Add(static_cast<Format>(s % 3), static_cast<std::uint64_t>(s) + 1000,
                   s % 2 == 0 ? 2.0f : 30.0f);
       }
       CheckMerge(merge);

@@ -21,6 +21,11 @@ Status Stale(std::string field, std::int64_t request, std::string_view what, std
                   request, found, what, planned));
 }
 
+DeviceKind DeviceOf(const plan::PlanDataView& view) {
+  const bool cuda = view.header->path == static_cast<int>(contract::PathId::kCuda);
+  return cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
+}
+
 // The table of one segment against the plan's lengths.
 class SegmentLengths {
  public:
@@ -86,7 +91,7 @@ class SegmentLengths {
     } else {
       KVILT_RETURN_IF_ERROR(Host(table.kv_len, rows, "table.kv_len"));
     }
-    return plan::CheckIndexArray(table.indices, plan::kAnyExtent, false, DeviceKind::kCpu,
+    return plan::CheckIndexArray(table.indices, plan::kAnyExtent, false, DeviceOf(view_),
                                  At("table.indices"));
   }
   Status Host(const IndexArray& array, std::int64_t size, std::string_view name) const {
@@ -221,19 +226,20 @@ Status CheckPositions(const plan::PlanDataView& view, const AttentionRequest& re
     q_rows = std::max<std::int64_t>(q_rows, info.q_row_begin + info.q_len);
     keys = std::max<std::int64_t>(keys, info.key_position_begin + info.kv_len);
   }
-  const auto check = [](const IndexArray& array, std::int64_t size, std::string_view name) {
+  const auto check = [&](const IndexArray& array, std::int64_t size, std::string_view name,
+                         bool host) {
     if (!array.defined()) return Status();
     KVILT_RETURN_IF_ERROR(
-        plan::CheckIndexArray(array, plan::kAnyExtent, true, DeviceKind::kCpu, {{}, name}));
+        plan::CheckIndexArray(array, plan::kAnyExtent, host, DeviceOf(view), {{}, name}));
     if (array.size < size) {
       return Status::Invalid(std::string(name),
                              fmt::format("{} entries, the batch needs {}", array.size, size));
     }
-    return plan::CheckPositionValues(array, size, name);
+    return array.on_host() ? plan::CheckPositionValues(array, size, name) : Status();
   };
-  KVILT_RETURN_IF_ERROR(check(request.q_positions, q_rows, "q_positions"));
+  KVILT_RETURN_IF_ERROR(check(request.q_positions, q_rows, "q_positions", true));
   if (!request.rope) return {};
-  return check(request.rope->key_positions, keys, "rope.key_positions");
+  return check(request.rope->key_positions, keys, "rope.key_positions", false);
 }
 
 }  // namespace

@@ -191,7 +191,7 @@ Status CheckRun(const Plan& plan, const plan::PlanDataView& view, const Attentio
   KVILT_RETURN_IF_ERROR(CheckOperands(plan, view, request));
   KVILT_RETURN_IF_ERROR(CheckLengths(view, request));
   KVILT_RETURN_IF_ERROR(CheckOptions(plan, request));
-  KVILT_RETURN_IF_ERROR(plan::CheckMemory(request, DeviceKind::kCpu));
+  KVILT_RETURN_IF_ERROR(plan::CheckMemory(request, plan.spec.kind));
   KVILT_RETURN_IF_ERROR(CheckOutputsApartFromArrays(request));
   return CheckWorkspace(plan, request, workspace);
 }

@@ -161,6 +161,8 @@ inline constexpr i32 kStageFlagBytes = 16;  // A word for each 32 keys of a stag
 // Operand tiles are 1024-byte aligned for the 128-byte swizzle, everything else 128.
 constexpr i32 SmemAlign(SmemPart part) { return part <= SmemPart::kVOperand ? 1024 : 128; }
 
+constexpr bool ReduceReusesKeys(const TileShape& t);
+
 constexpr i32 SmemPartBytes(const TileShape& t, SmemPart part) {
   const i32 stage_rows = t.kv_heads * t.kv_rows;
   const i32 rows = t.kv_heads * t.q_rows;
@@ -181,7 +183,7 @@ constexpr i32 SmemPartBytes(const TileShape& t, SmemPart part) {
     case SmemPart::kVScales:
       return t.stages * stage_rows * ScaleBytes(t.v_format, t.head_dim_vo);
     case SmemPart::kReduce:
-      return t.reduce_slots * rows * t.head_dim_vo * 4;
+      return ReduceReusesKeys(t) ? 0 : t.reduce_slots * rows * t.head_dim_vo * 4;
     case SmemPart::kState:
       return t.warps_kv > 1 ? rows * t.warps_kv * t.warps_vo * 3 * 4 : 0;
     case SmemPart::kRows:
@@ -195,6 +197,15 @@ constexpr i32 SmemPartBytes(const TileShape& t, SmemPart part) {
   }
 }
 
+// In kPrefill no key is under way when warps_kv are reduced, so outputs may wait where operand
+// tiles or the ring were.
+constexpr bool ReduceReusesKeys(const TileShape& t) {
+  if (t.family != static_cast<i32>(KernelFamily::kPrefill)) return false;
+  const i32 keys = SmemPartBytes(t, SmemPart::kKOperand) + SmemPartBytes(t, SmemPart::kVOperand) +
+                   SmemPartBytes(t, SmemPart::kK) + SmemPartBytes(t, SmemPart::kV);
+  return t.reduce_slots * t.q_rows * t.head_dim_vo * 4 <= keys;
+}
+
 // Where a part begins; parts lie in the order of the enum. For kPadding and kCount: the end.
 constexpr i32 SmemOffset(const TileShape& t, SmemPart part) {
   i32 offset = 0;
@@ -206,6 +217,14 @@ constexpr i32 SmemOffset(const TileShape& t, SmemPart part) {
     offset += bytes;
   }
   return offset;
+}
+
+// Where outputs wait for their reduction.
+constexpr i32 ReduceOffset(const TileShape& t) {
+  if (!ReduceReusesKeys(t)) return SmemOffset(t, SmemPart::kReduce);
+  return SmemOffset(t, NeedsKOperand(t)   ? SmemPart::kKOperand
+                       : NeedsVOperand(t) ? SmemPart::kVOperand
+                                          : SmemPart::kK);
 }
 
 // Dynamic shared memory of a block.

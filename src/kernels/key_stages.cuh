@@ -191,34 +191,82 @@ class KeyStages {
     if constexpr (kFormat == contract::kAnyFormat) {
       // Room for 16 bits each; what the segment has lies densely at the front of its row.
       const i32 bytes = contract::CodeBytes(side.format, kDim);
-      CopyRows<CopyWidth(kDim / 2, kTile.copy_bytes), false, kDim>(side, head, places, bytes,
-                                                                   kDim * 2, to);
+      CopyAnyRows<CopyWidth(kDim / 2, kTile.copy_bytes)>(side, head, places, bytes, kDim * 2, to);
     } else {
       constexpr i32 kBytes = contract::CodeBytes(kFormat, kDim);
-      CopyRows<CopyWidth(kBytes, kTile.copy_bytes), kAsOperand, kDim>(side, head, places, kBytes,
-                                                                      kBytes, to);
+      CopyRows<CopyWidth(kBytes, kTile.copy_bytes), kAsOperand, kDim, kBytes>(side, head, places,
+                                                                              to);
     }
   }
 
+  // Calls visit(key, piece, i) for the thread's share of kPieces pieces of every key. Where the
+  // threads divide evenly, `piece` is the same in all calls and key grows by a constant, so that
+  // addresses cost an addition; `i` counts these calls.
+  template <i32 kPieces, class Visit>
+  static void ForEachPiece(Visit&& visit) {
+    if constexpr (kThreads % kPieces == 0) {
+      constexpr i32 kStride = kThreads / kPieces;
+      const i32 first = ThreadIndex() / kPieces;
+      const i32 piece = ThreadIndex() % kPieces;
+      KVILT_UNROLLED
+      for (i32 i = 0; i < contract::CeilDiv(kKeys, kStride); ++i) {
+        const i32 key = first + i * kStride;
+        if (kKeys % kStride == 0 || key < kKeys) visit(key, piece, i);
+      }
+    } else {
+      for (i32 i = ThreadIndex(); i < kKeys * kPieces; i += kThreads) {
+        visit(i / kPieces, i % kPieces, 0);
+      }
+    }
+  }
+
+  // Byte offset of a chunk in an operand tile, for ForEachPiece over kPieces: rows a multiple of 8
+  // apart lie alike, so all calls share the first one's turn.
+  template <i32 kPieces, i32 kChunks>
+  static i32 OperandOffset(i32 key, i32 chunk, i32 i) {
+    constexpr i32 kStride = kThreads % kPieces == 0 ? kThreads / kPieces : 1;
+    if constexpr (kStride % 8 == 0) {
+      const i32 first = contract::OperandChunk(key - i * kStride, chunk, kChunks);
+      return (first + i * kStride * kChunks) * contract::kChunkBytes;
+    }
+    return contract::OperandChunk(key, chunk, kChunks) * contract::kChunkBytes;
+  }
+
+  // Where a key's row begins. Strides fit 32 bits (the planner sees to it), products do not.
+  static const u8* RowAt(const u8* base, KeyPlace place, i64 page_stride, i64 token_stride) {
+    const u32 page = static_cast<u32>(contract::Max(place.page, 0));  // Others are not read.
+    return base + u64{page} * static_cast<u32>(page_stride) +
+           u64{static_cast<u32>(place.entry)} * static_cast<u32>(token_stride);
+  }
+
   // kAsOperand: in the order of an operand tile.
-  template <i32 kWidth, bool kAsOperand, i32 kDim>
-  static void CopyRows(const SideParams& side, i32 head, const KeyPlace* places, i32 bytes,
-                       i32 row_bytes, u8* to) {
+  template <i32 kWidth, bool kAsOperand, i32 kDim, i32 kBytes>
+  static void CopyRows(const SideParams& side, i32 head, const KeyPlace* places, u8* to) {
+    constexpr i32 kPieces = kBytes / kWidth;
+    const u8* const base = side.data + head * side.head_stride;
+    ForEachPiece<kPieces>([&](i32 key, i32 piece, i32 i) {
+      const KeyPlace place = places[key];
+      i32 offset = key * kBytes + piece * kWidth;
+      if constexpr (kAsOperand) {
+        offset =
+            OperandOffset<kPieces, kDim / 8>(key, piece * kWidth / 16, i) + piece * kWidth % 16;
+      }
+      const u8* const row = RowAt(base, place, side.page_stride, side.token_stride);
+      CopyPiece<kWidth>(to + offset, row + piece * kWidth, place.page >= 0);
+    });
+  }
+  // The same for rows of a format known at run time, room for `row_bytes` each.
+  template <i32 kWidth>
+  static void CopyAnyRows(const SideParams& side, i32 head, const KeyPlace* places, i32 bytes,
+                          i32 row_bytes, u8* to) {
     const u8* const base = side.data + head * side.head_stride;
     const i32 pieces = bytes / kWidth;
     for (i32 i = ThreadIndex(); i < kKeys * pieces; i += kThreads) {
       const i32 key = i / pieces;
       const i32 at = (i - key * pieces) * kWidth;
       const KeyPlace place = places[key];
-      i32 offset = key * row_bytes + at;
-      if constexpr (kAsOperand) {
-        offset = contract::OperandChunk(key, at / 16, kDim / 8) * 16 + at % 16;
-      }
-      const bool present = place.page >= 0;
-      const u8* const from =
-          present ? base + place.page * side.page_stride + place.entry * side.token_stride + at
-                  : base;
-      CopyPiece<kWidth>(to + offset, from, present);
+      const u8* const row = RowAt(base, place, side.page_stride, side.token_stride);
+      CopyPiece<kWidth>(to + key * row_bytes + at, row + at, place.page >= 0);
     }
   }
 
@@ -228,7 +276,7 @@ class KeyStages {
       constexpr i32 kBlocks = kDim / contract::kBlockOfScale;
       if (side.format != static_cast<i32>(Format::kNVFP4)) return;
       if (side.interleaved4) {
-        CopyScalePieces<1, kBlocks>(side, head, places, to);
+        CopyInterleavedScales<kBlocks>(side, head, places, to);
       } else {
         CopyScalePieces<CopyWidth(kBlocks, kTile.copy_bytes), kBlocks>(side, head, places, to);
       }
@@ -237,15 +285,26 @@ class KeyStages {
   template <i32 kWidth, i32 kBlocks>
   static void CopyScalePieces(const SideParams& side, i32 head, const KeyPlace* places, u8* to) {
     constexpr i32 kPieces = kBlocks / kWidth;
-    for (i32 i = ThreadIndex(); i < kKeys * kPieces; i += kThreads) {
-      const i32 key = i / kPieces;
-      const i32 at = (i - key * kPieces) * kWidth;
+    const u8* const base = side.scales + head * side.scale_head_stride;
+    ForEachPiece<kPieces>([&](i32 key, i32 piece, i32) {
       const KeyPlace place = places[key];
-      const bool present = place.page >= 0;
-      const u8* const from =
-          present ? side.scales + contract::ScaleOffset(side, place.page, place.entry, head, at)
-                  : side.scales;
-      CopyPiece<kWidth>(to + key * kBlocks + at, from, present);
+      const u8* const row = RowAt(base, place, side.scale_page_stride, side.scale_token_stride);
+      CopyPiece<kWidth>(to + key * kBlocks + piece * kWidth, row + piece * kWidth, place.page >= 0);
+    });
+  }
+  // interleaved4: byte by byte, to linear order.
+  template <i32 kBlocks>
+  static void CopyInterleavedScales(const SideParams& side, i32 head, const KeyPlace* places,
+                                    u8* to) {
+    for (i32 i = ThreadIndex(); i < kKeys * kBlocks; i += kThreads) {
+      const i32 key = i / kBlocks;
+      const i32 block = i - key * kBlocks;
+      const KeyPlace place = places[key];
+      u8 scale = 0;
+      if (place.page >= 0) {
+        scale = side.scales[contract::ScaleOffset(side, place.page, place.entry, head, block)];
+      }
+      to[i] = scale;
     }
   }
 
@@ -256,21 +315,18 @@ class KeyStages {
     constexpr i32 kBlocks = kDim / 16;
     const i32 row_bytes = contract::CodeBytes(kFormat, kDim);
     const i32 block_bytes = contract::CodeBytes(format, 16);
-    for (i32 i = ThreadIndex(); i < kKeys * kBlocks; i += kThreads) {
-      const i32 key = i / kBlocks;
-      const i32 block = i - key * kBlocks;
+    ForEachPiece<kBlocks>([&](i32 key, i32 block, i32 i) {
       u32 scale = 0;
       if (contract::ScaleBytes(kFormat, kDim) > 0) scale = scales[key * kBlocks + block];
       u32 pairs[8];
       DecodeBlock(format, codes + key * row_bytes + block * block_bytes, scale, pairs);
       KVILT_UNROLLED
       for (i32 half = 0; half < 2; ++half) {
-        u32* const to = reinterpret_cast<u32*>(
-            operand + contract::OperandChunk(key, 2 * block + half, kDim / 8) * 16);
-        StoreFour(to, pairs[4 * half], pairs[4 * half + 1], pairs[4 * half + 2],
-                  pairs[4 * half + 3]);
+        const i32 at = OperandOffset<kBlocks, kDim / 8>(key, 2 * block + half, i);
+        StoreFour(reinterpret_cast<u32*>(operand + at), pairs[4 * half], pairs[4 * half + 1],
+                  pairs[4 * half + 2], pairs[4 * half + 3]);
       }
-    }
+    });
   }
 
   u8* const shared_;

@@ -79,7 +79,11 @@ class PrefillWarp {
                          (form_.plain() ? double{contract::kLog2E} : 1.0);
     KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) {
-      scale_[i] = static_cast<float>(scale * rows_[row_begin_ + LaneIndex() / 4 + 8 * i].q_scale);
+      const TileRow& row = rows_[row_begin_ + LaneIndex() / 4 + 8 * i];
+      scale_[i] = static_cast<float>(scale * row.q_scale);
+      has_row_[i] = row.block >= 0;
+      visible_begin_[i] = row.visible_begin;
+      visible_end_[i] = row.visible_end;
     }
   }
 
@@ -134,9 +138,8 @@ class PrefillWarp {
     bool any = false, all = true;
     KVILT_UNROLLED
     for (i32 i = 0; i < 2; ++i) {
-      const TileRow& row = rows_[row_begin_ + LaneIndex() / 4 + 8 * i];
-      any = any || (row.block >= 0 && row.visible_begin < key + kStep && row.visible_end > key);
-      all = all && row.visible_begin <= key && row.visible_end >= key + kStep;
+      any = any || (has_row_[i] && visible_begin_[i] < key + kStep && visible_end_[i] > key);
+      all = all && visible_begin_[i] <= key && visible_end_[i] >= key + kStep;
     }
     if (!Any(any)) return kNone;
     return Any(!all) ? kSome : kAll;
@@ -211,7 +214,7 @@ class PrefillWarp {
         for (i32 c = 0; c < 2; ++c) {
           const i32 in_stage = key + 8 * t + LaneIndex() % 4 * 2 + c;
           const i32 at = offset + in_stage;
-          bool sees = in_stage < present && at >= row.visible_begin && at < row.visible_end &&
+          bool sees = in_stage < present && at >= visible_begin_[i] && at < visible_end_[i] &&
                       places[in_stage].page >= 0;
           if (sees && form_.bits) sees = BitsAllow(args_.params, row, at);
           if (!sees) s[t][2 * i + c] = kMinusInfinity;
@@ -297,7 +300,10 @@ class PrefillWarp {
   TileRow* const rows_;
   u8* const q_;
   i32 warp_kv_, warp_vo_, row_begin_, dim_begin_;
+  // Of the thread's two rows.
   float scale_[2];
+  bool has_row_[2];
+  i32 visible_begin_[2], visible_end_[2];
   RowSoftmax softmax_[2];  // Of rows lane / 4 and + 8.
   float o_[kDims / 8][4];
 };

@@ -15,6 +15,12 @@ struct RowState {
   float sum = 0;
 };
 
+// 2^k of a whole number k <= 0, 0 below 2^-1022.
+inline double PowerOfTwo(double k) {
+  if (!(k >= -1022.0)) return 0.0;
+  return __builtin_bit_cast(double, static_cast<u64>(static_cast<i64>(k) + 1023) << 52);
+}
+
 // How to finish a row: out = output * factor, and its lse.
 struct RowFinish {
   float factor = 0;
@@ -45,12 +51,13 @@ inline RowFinish FinishRow(const AttentionParams& params, const QueryRow& row, i
   const double logit = sink / kLn2 - shift;
   double reference = double{state.reference};
   if (logit > reference) reference = CeilDouble(logit);
-  const float sink_term = Exp2(static_cast<float>(logit - reference));
-  const float sum =
-      state.sum * contract::MoveFactor(state.reference, static_cast<float>(reference));
+  const double sink_term = double{Exp2(static_cast<float>(logit - reference))};
+  // In f64: beside a large sink the keys' sum may leave f32, the output still holds its share.
+  const double sum = double{state.sum} * PowerOfTwo(double{state.reference} - reference);
   // Rounded weights among the keys, exact ones against the sink, which is not rounded.
-  out.factor = sum / (sum + sink_term) / state.weight;
-  out.lse = static_cast<float>((shift + reference + double{Log2(sum + sink_term)}) * to_base);
+  out.factor = static_cast<float>(sum / (sum + sink_term) / double{state.weight});
+  const float all = static_cast<float>(sum + sink_term);
+  out.lse = static_cast<float>((shift + reference + double{Log2(all)}) * to_base);
   return out;
 }
 
@@ -168,8 +175,7 @@ class ItemResult {
   void AddOutputs(float (&o)[kDims / 8][4]) {
     constexpr i32 kSlots = kTile.reduce_slots;
     static_assert(kTile.warps_kv == 1 || kSlots > 0);
-    float* const slots =
-        reinterpret_cast<float*>(SharedMemory() + contract::SmemOffset(kTile, SmemPart::kReduce));
+    float* const slots = reinterpret_cast<float*>(SharedMemory() + contract::ReduceOffset(kTile));
     const auto cell = [&](i32 slot, i32 i, i32 d) {
       return slots + (slot * kTile.q_rows + TileRowIndex(i)) * kVo + dim_begin_ + 8 * d +
              LaneIndex() % 4 * 2;

@@ -113,6 +113,18 @@ inline bool BitsAllow(const AttentionParams& params, const TileRow& row, i32 key
 template <bool kRotate>
 inline void LoadQueryChunk(const AttentionParams& params, const u8* row, const u8* scales,
                            i64 position, i32 chunk, float (&values)[8]) {
+  const bool bf16 = IsBF16(params.q_format);
+  const bool half = bf16 || params.q_format == static_cast<i32>(Format::kF16);
+  if (!kRotate && half && (reinterpret_cast<u64>(row) & 15) == 0) {
+    u32 words[4];
+    LoadFour(reinterpret_cast<const u32*>(row) + 4 * chunk, words);
+    KVILT_UNROLLED
+    for (i32 i = 0; i < 4; ++i) {
+      values[2 * i] = bf16 ? LowOf<true>(words[i]) : LowOf<false>(words[i]);
+      values[2 * i + 1] = bf16 ? HighOf<true>(words[i]) : HighOf<false>(words[i]);
+    }
+    return;
+  }
   const auto element = [&](i32 i) { return DecodeElement(params.q_format, row, scales, i); };
   KVILT_UNROLLED
   for (i32 i = 0; i < 8; ++i) {

@@ -82,8 +82,8 @@ void FitTo(const contract::TileShape& tile, std::uint64_t draw, core::Problem& p
   p.path.clear();
 }
 
-// What `kvilt check --sweep --device cuda:0` will do on an H200: nothing is refused, and the kernels
-// that have to be compiled stay a few hundred.
+// What `kvilt check --sweep --device cuda:0` will do on an H200: nothing is refused, and the
+// kernels that have to be compiled stay a few hundred.
 TEST(GpuSweep, IsLegalAndCompilesFewKernels) {
   const DeviceSpec spec = SpecFor("sm_90").value();
   std::set<std::string> kernels;
@@ -106,6 +106,16 @@ TEST(AttentionKernels, TheProblemAskedFor) {
   const char* text = std::getenv("KVILT_EMULATED_PROBLEM");
   if (text == nullptr) return;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    EXPECT_EQ(Conforms(core::ParseProblem(text).value(), seed), "") << seed;
+  }
+}
+
+// A sink may leave the keys a share that only subnormals hold, and lse is the sink's.
+TEST(AttentionKernels, SinkFarAboveTheScores) {
+  const char* text =
+      "verify b=3 q=5,2,7 kv=72,260,127 heads=2/1 d=64 kv_dtype=nvfp4 k_global=0.00276 sink=0 "
+      "out=f32 split=fixed:17 data=extreme";
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
     EXPECT_EQ(Conforms(core::ParseProblem(text).value(), seed), "") << seed;
   }
 }

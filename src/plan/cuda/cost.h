@@ -41,7 +41,7 @@ inline constexpr double kRowwiseReads = 0.67;
 // A bulk copy occupies its issuing warp so long.
 inline constexpr double kBulkCopyCycles = 105;
 // Instructions of a thread for one asynchronous copy of 16 bytes or less, addresses included.
-inline constexpr double kCopyInstructions = 4;
+inline constexpr double kCopyInstructions = 10;
 // Share of the MMA rate that a loop of MMA, softmax and loads reaches (mma.sync; wgmma).
 inline constexpr double kMmaEfficiency = 0.75;
 inline constexpr double kWgmmaEfficiency = 0.85;
@@ -64,20 +64,31 @@ constexpr double DecodeInstructions(int format) {
 inline constexpr double kNativeConversionSaves = 0.6;
 // Each further tile of 8 query rows: its MMA and softmax, without the decoding.
 inline constexpr double kRowTileInstructions = 0.35;
-// Decoding into an operand tile: NVFP4 2.0 per element, fp8 1.0; 16 bit is copied only.
+// Decoding into an operand tile by the prefill kernel: NVFP4 3.2 per element, fp8 1.6, counted in
+// its SASS; 16 bit is copied only.
 constexpr double OperandInstructions(int format) {
   switch (static_cast<contract::Format>(format)) {
     case contract::Format::kNVFP4:
-      return 2.0;
+      return 3.2;
     case contract::Format::kE4M3:
     case contract::Format::kE5M2:
-      return 1.0;
+      return 1.6;
     default:
       return 0.1;
   }
 }
-// Softmax of a prefill kernel: about 350 instructions for 64 scores of a thread.
-inline constexpr double kScoreInstructions = 350.0 / 64;
+// The prefill kernel by mma.sync, counted in its SASS and by ncu: fragments and MMAs of a multiply-
+// add of one row and key, softmax of a score, what a warp spends on each step of StepRows keys
+// beside them, and on each stage.
+inline constexpr double kMultiplyInstructions = 1.0 / 29;
+inline constexpr double kScoreInstructions = 10;
+inline constexpr double kStepInstructions = 80;
+inline constexpr double kStageInstructions = 150;
+// Its warp instructions per cycle for each resident warp, until kInstructionsPerCycle: 1.26 and
+// 1.49 with 8 of them (ncu, H200, 2026-12-01).
+inline constexpr double kInstructionsPerWarp = 0.18;
+// Softmax of the wgmma prototype: about 350 instructions for 64 scores of a thread.
+inline constexpr double kWgmmaScoreInstructions = 350.0 / 64;
 
 // --- A launch ---
 

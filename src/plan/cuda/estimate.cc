@@ -39,7 +39,14 @@ class Model {
     const double in_flight = BytesInFlight(t_) * t_.blocks_per_sm;
     return KeyBytes(t_) / rate * (1 + kHalfRateBytes / in_flight);
   }
-  double IssueCycles() const { return Instructions() / contract::kWarp / kInstructionsPerCycle; }
+  double IssueCycles() const {
+    double rate = kInstructionsPerCycle;
+    if (family() == KernelFamily::kPrefill) {
+      const int warps = contract::ConsumerWarps(t_) * t_.blocks_per_sm;
+      rate = std::min(rate, kInstructionsPerWarp * warps);
+    }
+    return Instructions() / contract::kWarp / rate;
+  }
   double MmaCycles() const {
     const double flops = 2.0 * t_.q_rows * (t_.head_dim_qk * QkPasses() + t_.head_dim_vo);
     if (family() == KernelFamily::kPrefillWgmma) {
@@ -117,11 +124,17 @@ class Model {
     }
     const double decode = t_.head_dim_qk * (OperandInstructions(t_.k_format) - native_k) +
                           t_.head_dim_vo * (OperandInstructions(t_.v_format) - native_v);
-    // Fragment loads and MMAs of mma.sync: about one instruction for 256 multiply-adds of a warp.
-    const double mma = family() == KernelFamily::kPrefillWgmma
-                           ? 0
-                           : t_.q_rows * (t_.head_dim_qk * QkPasses() + t_.head_dim_vo) / 48.0;
-    return decode + mma + t_.q_rows * kScoreInstructions;
+    if (family() == KernelFamily::kPrefillWgmma) {
+      return decode + t_.q_rows * kWgmmaScoreInstructions;
+    }
+    const double multiplies =
+        t_.q_rows * (t_.head_dim_qk * QkPasses() + t_.head_dim_vo) * kMultiplyInstructions;
+    const double scores = t_.q_rows * t_.warps_vo * kScoreInstructions;
+    const double steps =
+        t_.warps_rows * t_.warps_vo * contract::kWarp * kStepInstructions / contract::StepRows(t_);
+    const double stages =
+        contract::ConsumerWarps(t_) * contract::kWarp * kStageInstructions / t_.kv_rows;
+    return decode + multiplies + scores + steps + stages;
   }
   double Saves(int format) const {
     const auto f = static_cast<contract::Format>(format);

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <limits>
+#include <string_view>
 
 #include "src/contract/attention_args.h"
 #include "src/core/check.h"
@@ -25,12 +27,29 @@ Status CheckCount(std::int64_t count, std::string_view field) {
                              fmt::format("{}, expected at most 2^31 - 1 on a GPU", count));
 }
 
+// Their products with indices do not.
+Status CheckStrides(const TensorView& tensor, std::string_view side) {
+  for (int axis = 0; axis < tensor.rank; ++axis) {
+    const std::int64_t bytes = tensor.stride[axis] * StorageBytes(tensor.dtype);
+    // Heads are stepped over once, in 64 bits; which axis they are is not asked here.
+    if (bytes <= std::numeric_limits<std::uint32_t>::max() || tensor.shape[axis] <= 1) continue;
+    return Status::Unsupported(fmt::format("{}.stride[{}]", side, axis),
+                               fmt::format("{} bytes, expected less than 4 GiB on a GPU", bytes));
+  }
+  return {};
+}
+
 Status CheckSegment(const Segment& segment, std::size_t index) {
   const auto at = [&](std::string_view name) {
     return fmt::format("segments[{}].{}", index, name);
   };
   KVILT_RETURN_IF_ERROR(RefuseF32(at("k.data.dtype"), segment.k().data));
   KVILT_RETURN_IF_ERROR(RefuseF32(at("v.data.dtype"), segment.v().data));
+  for (const CacheSide* side : {&segment.k(), &segment.v()}) {
+    for (const TensorView* tensor : {&side->data, &side->scales}) {
+      KVILT_RETURN_IF_ERROR(CheckStrides(*tensor, side == &segment.k() ? at("k") : at("v")));
+    }
+  }
   for (int axis = 0; axis < segment.k().data.rank - 1; ++axis) {
     KVILT_RETURN_IF_ERROR(
         CheckCount(segment.k().data.shape[axis], at(fmt::format("k.data.shape[{}]", axis))));

@@ -186,7 +186,7 @@ void PrefillTiles(const TileQuery& query, const DeviceSpec& spec, Visit&& visit)
   const auto with_warps = [&](int least_warps) {
     bool roomy = false;
     for (const int kv_rows : {64, 32, 16}) {
-      for (const int blocks : {1, 2}) {
+      for (const int blocks : {1, 2, 3, 4}) {
         tile.kv_rows = kv_rows;
         tile.blocks_per_sm = blocks;
         SetCopies(query, false, tile);

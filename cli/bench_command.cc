@@ -208,6 +208,10 @@ void AddBenchCommand(CLI::App& app, int& exit_code) {
       ->type_name("S")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
+  command
+      ->add_option("--tile", args->options.tile,
+                   "The tile to use on a GPU, by its name in `kvilt plan --explain`")
+      ->type_name("NAME");
   command->add_flag("--planning", args->planning,
                     "Time of planning instead, for any device (--device sm_90), beside sorting");
   AddJsonOption(*command, args->json);

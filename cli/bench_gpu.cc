@@ -137,7 +137,9 @@ Result<GpuTimes> MeasureOnGpu(const core::Problem& problem, const Device& device
   stage("building the data");
   std::vector<InputSet> sets;
   KVILT_RETURN_IF_ERROR(AddSet(problem, device, sets));
-  Result<Plan> plan = MakePlan(sets[0].request, device.spec(), sets[0].data.plan_options());
+  PlanOptions plan_options = sets[0].data.plan_options();
+  plan_options.tile = options.tile;
+  Result<Plan> plan = MakePlan(sets[0].request, device.spec(), plan_options);
   if (!plan.ok()) return plan.status();
   GpuTimes result;
   result.plan = *plan;

@@ -43,8 +43,10 @@ struct Bench {
   }
 };
 
-Result<Bench> SetUp(core::ProblemData first, const Device& device) {
-  Result<Plan> plan = MakePlan(first.request(), device.spec(), first.plan_options());
+Result<Bench> SetUp(core::ProblemData first, const Device& device, const std::string& tile) {
+  PlanOptions plan_options = first.plan_options();
+  plan_options.tile = tile;
+  Result<Plan> plan = MakePlan(first.request(), device.spec(), plan_options);
   if (!plan.ok()) return plan.status();
   const std::int64_t workspace_bytes = plan->workspace_bytes;
   Result<PreparedPlan> prepared = Prepare(device, std::move(plan).value());
@@ -110,7 +112,7 @@ Status MeasureInto(BenchResult& result, const core::Problem& problem, const Devi
   stage("building the data");
   Result<core::ProblemData> data = core::BuildProblem(problem);
   if (!data.ok()) return data.status();
-  Result<Bench> bench = SetUp(std::move(data).value(), device);
+  Result<Bench> bench = SetUp(std::move(data).value(), device, options.tile);
   if (!bench.ok()) return bench.status();
   const Plan& plan = bench->prepared.plan();
   result.path = plan.path();

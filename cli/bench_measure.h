@@ -16,6 +16,7 @@ struct BenchOptions {
   double seconds = 1.0;  // Of timed runs; at least five runs are made whatever they take.
   std::int64_t input_bytes_limit = std::int64_t{1} << 30;  // Of all input sets together.
   double check_budget = 4e8;                               // Multiply-adds of the oracle.
+  std::string tile;                                        // PlanOptions::tile.
 };
 
 struct BenchResult {

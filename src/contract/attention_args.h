@@ -40,7 +40,7 @@ struct TileRow {
   i32 split = 0;
   i32 vector = 0;  // In the block.
   i32 q_head = 0;
-  i32 q_row = 0;  // In q, out, lse.
+  i32 q_row = 0;                   // In q, out, lse.
   i32 visible_begin = -(1 << 30);  // Without a row: everything, so that whole tiles stay whole.
   i32 visible_end = 1 << 30;
   i32 anchor = 0;  // ALiBi counts from this key,

@@ -113,6 +113,9 @@ struct WorkItem {
   i64 cost = 0;  // The planner's units; items are stored in descending cost.
 };
 
+// Vectors of a merge item, at most.
+inline constexpr i32 kMergeVectors = 4;
+
 struct MergeItem {
   i32 block = 0;
   i32 pad = 0;

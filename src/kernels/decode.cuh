@@ -36,11 +36,24 @@ inline u32 WidenE4M3(u32 bytes) {
   }
 }
 
+// The order of eight elements in an operand chunk of decoded codes: all even ones, then all odd
+// ones, as they come out of their bytes. Operands of Q and columns of the output follow it.
+constexpr bool IsReordered(i32 format) { return format == static_cast<i32>(Format::kNVFP4); }
+constexpr i32 ReorderedElement(i32 place) { return place < 4 ? 2 * place : 2 * place - 7; }
+
 // Eight codes, element 2i in the low nibble of byte i, times `scale` (an f16 pair of two equal
-// halves), 2^-14 of their value each; pair[i] holds elements 2i, 2i+1.
+// halves), 2^-14 of their value each; in order, or reordered, which takes four instructions less.
+template <bool kReorder>
 inline void DecodeCodes(u32 codes, u32 scale, u32 (&pair)[4]) {
   const u32 even = (codes << 4 & 0x80808080u) | (codes << 1 & 0x0E0E0E0Eu);
   const u32 odd = (codes & 0x80808080u) | (codes >> 3 & 0x0E0E0E0Eu);
+  if constexpr (kReorder) {
+    pair[0] = MultiplyF16(Permute(even, 0, 0x1404), scale);
+    pair[1] = MultiplyF16(Permute(even, 0, 0x3424), scale);
+    pair[2] = MultiplyF16(Permute(odd, 0, 0x1404), scale);
+    pair[3] = MultiplyF16(Permute(odd, 0, 0x3424), scale);
+    return;
+  }
   pair[0] = MultiplyF16(Permute(even, odd, 0x4400) & 0xFF00FF00u, scale);
   pair[1] = MultiplyF16(Permute(even, odd, 0x5511) & 0xFF00FF00u, scale);
   pair[2] = MultiplyF16(Permute(even, odd, 0x6622) & 0xFF00FF00u, scale);
@@ -49,14 +62,15 @@ inline void DecodeCodes(u32 codes, u32 scale, u32 (&pair)[4]) {
 
 // A block of 16 elements, `codes` in shared memory and aligned to what the format's block measures
 // (8 bytes and more), to eight pairs. `scale`: its e4m3 byte, kNVFP4 only.
+template <bool kReorder>
 inline void DecodeBlock(i32 format, const u8* codes, u32 scale, u32 (&pairs)[8]) {
   const u32* words = reinterpret_cast<const u32*>(codes);
   switch (static_cast<Format>(format)) {
     case Format::kNVFP4: {
       const u32 scales = WidenE4M3(scale | scale << 8);
       u32 low[4], high[4];
-      DecodeCodes(words[0], scales, low);
-      DecodeCodes(words[1], scales, high);
+      DecodeCodes<kReorder>(words[0], scales, low);
+      DecodeCodes<kReorder>(words[1], scales, high);
       KVILT_UNROLLED
       for (i32 i = 0; i < 4; ++i) {
         pairs[i] = low[i];

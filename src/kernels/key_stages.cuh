@@ -319,7 +319,7 @@ class KeyStages {
       u32 scale = 0;
       if (contract::ScaleBytes(kFormat, kDim) > 0) scale = scales[key * kBlocks + block];
       u32 pairs[8];
-      DecodeBlock(format, codes + key * row_bytes + block * block_bytes, scale, pairs);
+      DecodeBlock<!kAny>(format, codes + key * row_bytes + block * block_bytes, scale, pairs);
       KVILT_UNROLLED
       for (i32 half = 0; half < 2; ++half) {
         const i32 at = OperandOffset<kBlocks, kDim / 8>(key, 2 * block + half, i);

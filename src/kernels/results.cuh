@@ -61,23 +61,39 @@ inline RowFinish FinishRow(const AttentionParams& params, const QueryRow& row, i
   return out;
 }
 
-// Elements d, d+1 of an output row.
-inline void StorePair(const AttentionParams& params, u8* row, i32 d, float low, float high) {
+// Two elements of an output row.
+inline void StorePair(const AttentionParams& params, u8* row, i32 d_low, i32 d_high, float low,
+                      float high) {
   switch (static_cast<Format>(params.out_format)) {
     case Format::kBF16:
     case Format::kF16: {
       const u32 pair = IsBF16(params.out_format) ? PackBF16(low, high) : PackF16(low, high);
-      u16* const to = reinterpret_cast<u16*>(row) + d;
-      to[0] = static_cast<u16>(pair);
-      to[1] = static_cast<u16>(pair >> 16);
+      u16* const to = reinterpret_cast<u16*>(row);
+      to[d_low] = static_cast<u16>(pair);
+      to[d_high] = static_cast<u16>(pair >> 16);
       break;
     }
     default: {
-      float* const to = reinterpret_cast<float*>(row) + d;
-      to[0] = low;
-      to[1] = high;
+      float* const to = reinterpret_cast<float*>(row);
+      to[d_low] = low;
+      to[d_high] = high;
       break;
     }
+  }
+}
+
+// One element of an output row.
+inline void StoreElement(const AttentionParams& params, u8* row, i32 d, float value) {
+  switch (static_cast<Format>(params.out_format)) {
+    case Format::kBF16:
+      reinterpret_cast<u16*>(row)[d] = static_cast<u16>(PackBF16(value, 0.0f));
+      break;
+    case Format::kF16:
+      reinterpret_cast<u16*>(row)[d] = static_cast<u16>(PackF16(value, 0.0f));
+      break;
+    default:
+      reinterpret_cast<float*>(row)[d] = value;
+      break;
   }
 }
 
@@ -215,17 +231,20 @@ class ItemResult {
     const TileRow& row = rows_[TileRowIndex(i)];
     if (row.block < 0) return;
     const contract::RowBlock& block = BlockAt(args_, row.block);
-    const i32 column = dim_begin_ + LaneIndex() % 4 * 2;
+    constexpr bool kReorder = IsReordered(kTile.v_format);
+    const i32 place = LaneIndex() % 4 * 2;
+    const i32 low_dim = dim_begin_ + (kReorder ? ReorderedElement(place) : place);
+    const i32 high_dim = dim_begin_ + (kReorder ? ReorderedElement(place + 1) : place + 1);
     const bool first = warp_vo_ == 0 && LaneIndex() % 4 == 0;
     if (block.splits > 1) {
       const contract::PartialLayout layout = Partials(args_);
-      float* const out = reinterpret_cast<float*>(args_.workspace) +
-                         layout.OutIndex(block, row.split, row.vector) + column;
+      float* const out =
+          reinterpret_cast<float*>(args_.workspace) + layout.OutIndex(block, row.split, row.vector);
       KVILT_UNROLLED
       for (i32 d = 0; d < kDims / 8; ++d) {
         if (!HasDims(8 * d)) continue;
-        out[8 * d] = o[d][2 * i] * v_global;
-        out[8 * d + 1] = o[d][2 * i + 1] * v_global;
+        out[8 * d + low_dim] = o[d][2 * i] * v_global;
+        out[8 * d + high_dim] = o[d][2 * i + 1] * v_global;
       }
       if (!first) return;
       float* const state = PartialStates(args_) + layout.StateIndex(block, row.split, row.vector);
@@ -244,7 +263,7 @@ class ItemResult {
       // A factor of 0 stands for an empty row, whatever its output holds.
       const float low = finish.factor == 0 ? 0.0f : o[d][2 * i] * v_global * finish.factor;
       const float high = finish.factor == 0 ? 0.0f : o[d][2 * i + 1] * v_global * finish.factor;
-      StorePair(params, out, column + 8 * d, low, high);
+      StorePair(params, out, 8 * d + low_dim, 8 * d + high_dim, low, high);
     }
     if (first) StoreLse(params, query.q_row, row.q_head, finish.lse);
   }

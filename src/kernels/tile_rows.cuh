@@ -156,6 +156,7 @@ inline void LoadQuery(const AttentionArgs& args, TileRow* rows, u8* tile) {
   constexpr i32 kChunks = kTile.head_dim_qk / 8;
   constexpr i32 kPartBytes = kTile.q_rows * kTile.head_dim_qk * 2;
   constexpr bool kRotate = kTile.k_parts > 1;
+  constexpr bool kReorder = !kRotate && IsReordered(kTile.k_format);
   const AttentionParams& params = args.params;
   const i32 lane = LaneIndex();
   KVILT_UNROLLED_BY(2)  // Rows' loads overlap.
@@ -190,7 +191,8 @@ inline void LoadQuery(const AttentionArgs& args, TileRow* rows, u8* tile) {
       u32* to = reinterpret_cast<u32*>(tile + contract::OperandChunk(r, chunk, kChunks) * 16);
       KVILT_UNROLLED
       for (i32 i = 0; i < 4; ++i) {
-        const float low = values[2 * i] * up, high = values[2 * i + 1] * up;
+        const float low = values[kReorder ? ReorderedElement(2 * i) : 2 * i] * up;
+        const float high = values[kReorder ? ReorderedElement(2 * i + 1) : 2 * i + 1] * up;
         const u32 pair = Pack<kBF16>(low, high);
         to[i] = pair;
         if constexpr (kTile.q_parts > 1) {

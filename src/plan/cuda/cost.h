@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "src/contract/tile_shape.h"
+#include "src/contract/work_item.h"
 
 namespace kvilt::plan::cuda {
 
@@ -18,15 +19,15 @@ inline constexpr std::int64_t kMinSplitKeys = 64;
 // Cycles of an item beside its keys: query load to fragments 850 to 1200, first keys about 2000 of
 // which the load hides half, reduction and writing 0.9 us.
 inline constexpr double kItemCycles = 3500;
-// The same in the prefill kernel by mma.sync: rows looked up through the plan 5000, query 2000, first
-// keys 2000, writing 5000 (latencies of dependent loads, estimated from ncu samples).
+// The same in the prefill kernel by mma.sync: rows looked up through the plan 5000, query 2000,
+// first keys 2000, writing 5000 (latencies of dependent loads, estimated from ncu samples).
 inline constexpr double kPrefillItemCycles = 12000;
 // kAuto keeps partials to so many vectors for each SM, which bounds any workspace. Ranges make at
 // most two partials for each block; with two blocks per SM and 128 rows this is room for two
 // launches.
 inline constexpr std::int64_t kPartialsPerSm = 2 * 2 * 2 * 128;
-// Vectors of one merge item: a warp each.
-inline constexpr std::int64_t kMergeVectors = 4;
+// Vectors of one merge item: a block of the merge kernel each.
+inline constexpr std::int64_t kMergeVectors = contract::kMergeVectors;
 // Most bytes of partials that one arriving block should merge by itself.
 inline constexpr std::int64_t kFusedMergeBytes = 64 * 1024;
 
@@ -104,7 +105,7 @@ inline constexpr double kMergeSplitUs = 0.02;  // Per split of one vector.
 // Registers of a thread beside accumulators and fragments: addresses, softmax, decoding. From the
 // prototype: 106 of 112 at head dim 128 (48 of them accumulators and Q), 196 of 232 at 512.
 inline constexpr int kDecodeBaseRegisters = 56;
-inline constexpr int kPrefillBaseRegisters = 64;
+inline constexpr int kPrefillBaseRegisters = 56;
 inline constexpr int kProducerRegisters = 32;
 inline constexpr int kMaxRegisters = 255;
 

@@ -105,7 +105,10 @@ inline constexpr double kMergeSplitUs = 0.02;  // Per split of one vector.
 // Registers of a thread beside accumulators and fragments: addresses, softmax, decoding. From the
 // prototype: 106 of 112 at head dim 128 (48 of them accumulators and Q), 196 of 232 at 512.
 inline constexpr int kDecodeBaseRegisters = 56;
-inline constexpr int kPrefillBaseRegisters = 64;
+inline constexpr int kWgmmaBaseRegisters = 64;
+// The prefill kernel: what ptxas gives without spilling, measured by the compile matrix.
+inline constexpr int kPrefillBaseRegisters = 80;
+inline constexpr double kPrefillPerAccumulator = 1.2;
 inline constexpr int kProducerRegisters = 32;
 inline constexpr int kMaxRegisters = 255;
 

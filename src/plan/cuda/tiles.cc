@@ -40,8 +40,12 @@ int RegistersOf(const TileShape& tile) {
 }
 
 int RegistersNeeded(const TileShape& tile) {
+  if (FamilyOf(tile) == KernelFamily::kPrefill) {
+    return kPrefillBaseRegisters +
+           static_cast<int>(kPrefillPerAccumulator * contract::AccumulatorRegisters(tile));
+  }
   const int base =
-      FamilyOf(tile) == KernelFamily::kDecode ? kDecodeBaseRegisters : kPrefillBaseRegisters;
+      FamilyOf(tile) == KernelFamily::kDecode ? kDecodeBaseRegisters : kWgmmaBaseRegisters;
   return base + contract::AccumulatorRegisters(tile) + contract::QueryRegisters(tile);
 }
 

@@ -109,6 +109,7 @@ inline constexpr int kWgmmaBaseRegisters = 64;
 // The prefill kernel: what ptxas gives without spilling, measured by the compile matrix.
 inline constexpr int kPrefillBaseRegisters = 80;
 inline constexpr double kPrefillPerAccumulator = 1.2;
+inline constexpr int kPrefillWideRegisters = 16;  // More than 128 output dims of one warp.
 inline constexpr int kProducerRegisters = 32;
 inline constexpr int kMaxRegisters = 255;
 

@@ -41,7 +41,8 @@ int RegistersOf(const TileShape& tile) {
 
 int RegistersNeeded(const TileShape& tile) {
   if (FamilyOf(tile) == KernelFamily::kPrefill) {
-    return kPrefillBaseRegisters +
+    const int wide = contract::DimsPerWarp(tile) > 128 ? kPrefillWideRegisters : 0;
+    return kPrefillBaseRegisters + wide +
            static_cast<int>(kPrefillPerAccumulator * contract::AccumulatorRegisters(tile));
   }
   const int base =

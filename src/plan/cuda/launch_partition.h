@@ -41,10 +41,10 @@ class LaunchPartition {
         slack_(0.5 * static_cast<double>(step_) * key_cycles_),
         first_cut_(scratch.cut_units.size()) {
     launch_.grid = context_.spec.slots * launch_.tile.blocks_per_sm;
-    scratch_.cut_units.reserve(first_cut_ + static_cast<std::size_t>(launch_.grid));
     const std::size_t likely =
         scratch_.piece_begin.back() + launch_.runs.size() + static_cast<std::size_t>(launch_.grid);
     if (scratch_.pieces.size() < likely) scratch_.pieces.resize(likely);
+    if (context_.options.split == SplitMode::kAuto) ReserveTrial();
     total_ = 0;
     longest_ = 0;
     shortest_ = std::numeric_limits<double>::max();
@@ -143,6 +143,15 @@ class LaunchPartition {
   void Finish() { scratch_.piece_begin.push_back(count_); }
 
  private:
+  // Which way is cheaper hangs on the lengths: an update must find room for the other one too.
+  void ReserveTrial() {
+    const auto slots = static_cast<std::size_t>(launch_.grid);
+    scratch_.trial.reserve(launch_.runs.size() * static_cast<std::size_t>(units_));
+    scratch_.order.reserve(launch_.runs.size());
+    scratch_.slot_count.reserve(slots + 1);
+    scratch_.heap.reserve(slots);
+  }
+
   contract::KeyRange KeysOf(int run) const {
     return runs_.runs[static_cast<std::size_t>(run)].keys;
   }
@@ -240,7 +249,8 @@ class LaunchPartition {
     const double room = room_ - used_;
     if (slot_ + 1 == launch_.grid || Cost({next, end}) <= room + slack_) return end;
     const double fitting = (room - item_cycles_) / key_cycles_;
-    if (fitting < static_cast<double>(kMinSplitKeys)) return next;
+    // Half a key less is rounding: equal shares must not leave a block out.
+    if (fitting < static_cast<double>(kMinSplitKeys) - 0.5) return next;
     const contract::i64 cut = contract::RoundDown<contract::i64>(
         next + static_cast<contract::i64>(fitting) + step_ / 2, step_);
     if (cut - next < kMinSplitKeys) return next;

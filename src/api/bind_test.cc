@@ -5,6 +5,8 @@
 #include <array>
 #include <cmath>
 
+#include "src/contract/side_address.h"
+
 namespace kvilt::api {
 namespace {
 
@@ -95,15 +97,19 @@ TEST(BindSegment, P16_globals) {
   paged.v.global.array_size = 2;
   Segment segment{paged, {}};
   contract::SegmentParams s = BindSegment(segment);
-  EXPECT_EQ(*s.k.global, 1.0f);
-  EXPECT_EQ(s.k.global_per_head, 0);
+  for (const int head : {0, 1}) EXPECT_EQ(contract::GlobalOf(s.k, head), 1.0f);
   EXPECT_EQ(s.v.global, per_head);
   EXPECT_EQ(s.v.global_per_head, 1);
+  for (const int head : {0, 1}) EXPECT_EQ(contract::GlobalOf(s.v, head), per_head[head]);
   std::get<PagedKv>(segment.kv).k.global.value = 0.125f;
   std::get<PagedKv>(segment.kv).v.global.array_size = 1;
   s = BindSegment(segment);
-  EXPECT_EQ(*s.k.global, 0.125f);
-  EXPECT_EQ(s.v.global_per_head, 0);
+  for (const int head : {0, 1}) {
+    EXPECT_EQ(contract::GlobalOf(s.k, head), 0.125f);
+    EXPECT_EQ(contract::GlobalOf(s.v, head), 0.5f);
+  }
+  // A value travels in the params: a kernel reads no host memory, and follows no moved request.
+  EXPECT_EQ(s.k.global, nullptr);
 }
 
 TEST(BindRequest, StridesAndDefaults) {

@@ -48,12 +48,31 @@ TEST(Device, RefusalsNameWhatIsAccepted) {
     EXPECT_EQ(SpecFor(name).status().code(), StatusCode::kInvalidArgument) << name;
   }
   EXPECT_NE(SpecFor("cpu:avx3").status().message().find("avx512_bf16"), std::string::npos);
-  const Status cuda = Device::Open("cuda:0").status();
-  EXPECT_EQ(cuda.code(), StatusCode::kUnsupported);
-  EXPECT_NE(cuda.message().find("no CUDA backend"), std::string::npos) << cuda.message();
-  EXPECT_EQ(SpecFor("cuda:0").status().code(), StatusCode::kUnsupported);
+  EXPECT_NE(SpecFor("cpu:avx3").status().message().find("cuda:0"), std::string::npos);
   EXPECT_EQ(Device::Open("cpu", Threads(-1)).status().field(), "options.threads");
   EXPECT_EQ(Device::Open("cpu", Threads(1025)).status().field(), "options.threads");
+}
+
+// With a GPU and without: "cuda:0" opens, or says what is missing.
+TEST(Device, OpensAGpuOrSaysWhyNot) {
+  const auto gpu = Device::Open("cuda:0");
+  const auto spec = SpecFor("cuda:0");
+  EXPECT_EQ(gpu.ok(), spec.ok());
+  if (gpu.ok()) {
+    EXPECT_EQ(gpu->spec().kind, DeviceKind::kCuda);
+    EXPECT_EQ(gpu->spec(), *spec);
+    EXPECT_EQ(gpu->id().kind, DeviceKind::kCuda);
+  } else {
+    EXPECT_EQ(gpu.status().code(), StatusCode::kUnsupported);
+    EXPECT_EQ(spec.status().code(), StatusCode::kUnsupported);
+    EXPECT_FALSE(gpu.status().message().empty());
+  }
+  EXPECT_EQ(Device::Open("cuda:1000").status().code(), StatusCode::kUnsupported);
+  EXPECT_EQ(Device::Open("cuda:0", Threads(2)).status().field(), "options.threads");
+  for (const char* name : {"cuda:", "cuda:-1", "cuda:0x", "cuda:99999999999", "cuda0"}) {
+    EXPECT_EQ(Device::Open(name).status().code(), StatusCode::kInvalidArgument) << name;
+    EXPECT_EQ(SpecFor(name).status().code(), StatusCode::kInvalidArgument) << name;
+  }
 }
 
 TEST(Buffer, AlignedAndRefusesNonsense) {

@@ -41,10 +41,10 @@ class LaunchPartition {
         slack_(0.5 * static_cast<double>(step_) * key_cycles_),
         first_cut_(scratch.cut_units.size()) {
     launch_.grid = context_.spec.slots * launch_.tile.blocks_per_sm;
-    scratch_.cut_units.reserve(first_cut_ + static_cast<std::size_t>(launch_.grid));
     const std::size_t likely =
         scratch_.piece_begin.back() + launch_.runs.size() + static_cast<std::size_t>(launch_.grid);
     if (scratch_.pieces.size() < likely) scratch_.pieces.resize(likely);
+    if (context_.options.split == SplitMode::kAuto) ReserveTrial();
     total_ = 0;
     longest_ = 0;
     shortest_ = std::numeric_limits<double>::max();
@@ -143,6 +143,15 @@ class LaunchPartition {
   void Finish() { scratch_.piece_begin.push_back(count_); }
 
  private:
+  // Which way is cheaper hangs on the lengths: an update must find room for the other one too.
+  void ReserveTrial() {
+    const auto slots = static_cast<std::size_t>(launch_.grid);
+    scratch_.trial.reserve(launch_.runs.size() * static_cast<std::size_t>(units_));
+    scratch_.order.reserve(launch_.runs.size());
+    scratch_.slot_count.reserve(slots + 1);
+    scratch_.heap.reserve(slots);
+  }
+
   contract::KeyRange KeysOf(int run) const {
     return runs_.runs[static_cast<std::size_t>(run)].keys;
   }

@@ -62,6 +62,12 @@ bool PartitionAll(const CudaContext& context, const BlockList& blocks, const Key
                   CudaScratch& scratch, Cut&& cut) {
   scratch.piece_begin.assign(1, 0);
   scratch.cut_units.clear();
+  // Ranges cut a unit for each block at most; updates may cut more of one launch, less of another.
+  int grids = 0;
+  for (std::size_t l = 0; l < scratch.launch_count; ++l) {
+    grids += context.spec.slots * scratch.launches[l].tile.blocks_per_sm;
+  }
+  scratch.cut_units.reserve(static_cast<std::size_t>(grids));
   for (std::size_t l = 0; l < scratch.launch_count; ++l) cut(scratch.launches[l]);
   scratch.vectors = NumberSplits(context, blocks, runs, scratch);
   if (context.options.split == SplitMode::kFixed) return true;  // The caller names the bytes.

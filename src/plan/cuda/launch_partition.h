@@ -249,7 +249,8 @@ class LaunchPartition {
     const double room = room_ - used_;
     if (slot_ + 1 == launch_.grid || Cost({next, end}) <= room + slack_) return end;
     const double fitting = (room - item_cycles_) / key_cycles_;
-    if (fitting < static_cast<double>(kMinSplitKeys)) return next;
+    // Half a key less is rounding: equal shares must not leave a block out.
+    if (fitting < static_cast<double>(kMinSplitKeys) - 0.5) return next;
     const contract::i64 cut = contract::RoundDown<contract::i64>(
         next + static_cast<contract::i64>(fitting) + step_ / 2, step_);
     if (cut - next < kMinSplitKeys) return next;

@@ -339,7 +339,9 @@ class LaunchChooser {
       const bool smaller = check.reason == TileReason::kSmem &&
                            (!nearest || nearest_check.reason != TileReason::kSmem ||
                             check.need - check.limit < nearest_check.need - nearest_check.limit);
-      if (!nearest || smaller) {
+      const bool built =  // A tile that any kernel runs is nearer than one that none does.
+          nearest_check.reason == TileReason::kNoKernel && check.reason != TileReason::kNoKernel;
+      if (!nearest || smaller || built) {
         nearest = tile;
         nearest_check = check;
       }

@@ -40,6 +40,13 @@ TileQuery Query(int rows, int head_dim_qk, int head_dim_vo, int k, int v) {
   return query;
 }
 
+// The same for the model: with the families whose kernels are still to come.
+TileQuery ModelQuery(int rows, int head_dim_qk, int head_dim_vo, int k, int v) {
+  TileQuery query = Query(rows, head_dim_qk, head_dim_vo, k, v);
+  query.unbuilt = true;
+  return query;
+}
+
 // 16 query rows of 2 bytes against one stage of 64 keys.
 TileShape SingleStage(int head_dim_qk, int head_dim_vo, int format) {
   TileShape tile;
@@ -144,12 +151,16 @@ TEST(Tiles, P74_EveryShapeHasATileThatFitsOnEveryDevice) {
             const bool all = (qk + vo) % 64 == 0;
             for (const int rows : {8, 16, 32, 64, 128}) {
               if (!all && rows != 8 && rows != 128) continue;
-              const TileQuery query = Query(rows, qk, vo, k, v);
-              const auto chosen = ChooseTile(query, spec);
-              ASSERT_TRUE(chosen) << spec.name << " " << qk << "/" << vo << " " << FormatName(k)
-                                  << " " << FormatName(v) << " rows " << rows;
-              ExpectFits(query, spec, chosen->tile);
-              if (HasFailure()) return;
+              for (const bool unbuilt : {false, true}) {
+                if (unbuilt && !all) continue;
+                TileQuery query = Query(rows, qk, vo, k, v);
+                query.unbuilt = unbuilt;
+                const auto chosen = ChooseTile(query, spec);
+                ASSERT_TRUE(chosen) << spec.name << " " << qk << "/" << vo << " " << FormatName(k)
+                                    << " " << FormatName(v) << " rows " << rows;
+                ExpectFits(query, spec, chosen->tile);
+                if (HasFailure()) return;
+              }
             }
           }
         }
@@ -207,7 +218,7 @@ TEST(Tiles, P74_SmallSharedMemoryIsServedOrRefusedWithNumbers) {
 TEST(Tiles, NoMoreResidentBlocksThanTheDeviceHolds) {
   DeviceSpec spec = CudaSpec(86);
   spec.blocks_per_sm = 1;
-  const TileQuery query = Query(8, 128, 128, kNvfp4, kNvfp4);
+  const TileQuery query = ModelQuery(8, 128, 128, kNvfp4, kNvfp4);
   EXPECT_EQ(ChooseTile(query, CudaSpec(86))->tile.blocks_per_sm, 2);
   EXPECT_EQ(ChooseTile(query, spec)->tile.blocks_per_sm, 1);
 }
@@ -233,24 +244,51 @@ TEST(Tiles, P88_ArchsWithTheSameLimitsMakeTheSameChoice) {
   for (const auto& [a, b] : {std::pair{120, 121}, std::pair{100, 103}}) {
     for (const int rows : {8, 16, 128}) {
       for (const int dim : {64, 128, 256, 512}) {
-        const TileQuery query = Query(rows, dim, dim, kNvfp4, kNvfp4);
         DeviceSpec first = CudaSpec(a), second = CudaSpec(b);
         // Their speeds differ; their limits do not.
         second.slots = first.slots;
         second.read_gb_per_s = first.read_gb_per_s;
         second.clock_ghz = first.clock_ghz;
         second.l2_bytes = first.l2_bytes;
-        const auto of_first = ChooseTile(query, first), of_second = ChooseTile(query, second);
-        ASSERT_TRUE(of_first && of_second);
-        EXPECT_EQ(TileName(of_first->tile), TileName(of_second->tile)) << a << " " << b;
+        for (const TileQuery& query :
+             {Query(rows, dim, dim, kNvfp4, kNvfp4), ModelQuery(rows, dim, dim, kNvfp4, kNvfp4)}) {
+          const auto of_first = ChooseTile(query, first), of_second = ChooseTile(query, second);
+          ASSERT_TRUE(of_first && of_second);
+          EXPECT_EQ(TileName(of_first->tile), TileName(of_second->tile)) << a << " " << b;
+        }
       }
+    }
+  }
+}
+
+// What no kernel runs is a candidate, and refused as such: whatever it costs by the model.
+TEST(Tiles, FamiliesWithoutAKernelAreWeighedButNeverChosen) {
+  for (const int arch : CudaArchs()) {
+    for (const int rows : {8, 16, 32, 64, 128}) {
+      const TileQuery query = Query(rows, 128, 128, kNvfp4, kNvfp4);
+      const DeviceSpec spec = CudaSpec(arch);
+      const auto chosen = ChooseTile(query, spec);
+      ASSERT_TRUE(chosen);
+      EXPECT_TRUE(contract::HasKernel(static_cast<KernelFamily>(chosen->tile.family)));
+      ForEachTile(query, spec, [&](const TileShape& tile) {
+        const auto family = static_cast<KernelFamily>(tile.family);
+        const TileCheck check = CheckTile(query, tile, spec);
+        if (contract::HasKernel(family)) {
+          EXPECT_NE(check.reason, TileReason::kNoKernel) << TileName(tile);
+        } else if (check.reason != TileReason::kNeedsFeature) {
+          EXPECT_EQ(check.reason, TileReason::kNoKernel) << TileName(tile);
+          EXPECT_NE(ReasonText(check, tile, spec).find(PathName(family)), std::string::npos);
+        }
+        EXPECT_NE(CheckTile(ModelQuery(rows, 128, 128, kNvfp4, kNvfp4), tile, spec).reason,
+                  TileReason::kNoKernel);
+      });
     }
   }
 }
 
 TEST(Tiles, WgmmaWhereTheArchHasItAndOnlyThere) {
   for (const int arch : CudaArchs()) {
-    const auto chosen = ChooseTile(Query(128, 128, 128, kNvfp4, kNvfp4), CudaSpec(arch));
+    const auto chosen = ChooseTile(ModelQuery(128, 128, 128, kNvfp4, kNvfp4), CudaSpec(arch));
     ASSERT_TRUE(chosen);
     const bool wgmma = chosen->tile.family == static_cast<int>(KernelFamily::kPrefillWgmma);
     EXPECT_EQ(wgmma, arch == 90);
@@ -261,7 +299,7 @@ TEST(Tiles, WgmmaWhereTheArchHasItAndOnlyThere) {
 // contexts, two near 150 MB, four beyond 300 MB; whole pages of all heads in NHD.
 TEST(Tiles, TheModelChoosesWhatMeasuredBest) {
   const auto heads = [](std::int64_t blocks, std::int64_t keys, bool nhd) {
-    TileQuery query = Query(8, 128, 128, kNvfp4, kNvfp4);
+    TileQuery query = ModelQuery(8, 128, 128, kNvfp4, kNvfp4);
     query.blocks = blocks;
     query.keys = blocks * keys;
     if (nhd) {
@@ -291,7 +329,7 @@ TEST(Tiles, TheModelsTimesAreNearTheMeasured) {
                            {128, 8, 4, 64, 8192, 153.7},  {128, 8, 4, 64, 1024, 30.1},
                            {256, 1, 8, 1, 131072, 20.2},  {512, 2, 8, 1, 131072, 48.9}};
   for (const Row& row : kRows) {
-    TileQuery query = Query(8, row.head_dim, row.head_dim, kNvfp4, kNvfp4);
+    TileQuery query = ModelQuery(8, row.head_dim, row.head_dim, kNvfp4, kNvfp4);
     query.kv_heads = row.kv_heads;
     query.group = row.group;
     query.blocks = row.blocks;

@@ -260,7 +260,7 @@ TEST(Command, PlansForGpusThatAreNotHereAndDrawsThem) {
   const json plan = json::parse(outcome.out);
   EXPECT_EQ(plan.at("device"), "sm_90:114");
   EXPECT_EQ(plan.at("slots"), 114);
-  EXPECT_EQ(plan.at("path"), "cuda/decode");
+  EXPECT_EQ(plan.at("path"), "cuda/prefill");
   EXPECT_GT(plan.at("refused").size(), 5u);
   std::stringstream svg;
   svg << std::ifstream(picture).rdbuf();

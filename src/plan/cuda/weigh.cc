@@ -133,7 +133,7 @@ std::string_view ReasonName(TileReason reason) {
     case TileReason::kNeedsFeature:
       return "a feature";
     case TileReason::kNoKernel:
-      return "a kernel";
+      return "a missing kernel";
     case TileReason::kSmem:
       return "shared memory";
     case TileReason::kRegisters:

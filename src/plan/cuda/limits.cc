@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/contract/attention_args.h"
+#include "src/core/check.h"
 
 namespace kvilt::plan::cuda {
 namespace {
@@ -55,7 +56,6 @@ Status CheckSegment(const Segment& segment, std::size_t index) {
 
 }  // namespace
 
-// Planning again asks too, so texts are made of refusals only: it allocates nothing.
 Status CheckLimits(const AttentionRequest& request) {
   if (request.q.dtype == DType::kF32) return RefuseF32("q.dtype");
   if (request.segments.size() > static_cast<std::size_t>(contract::kMaxSegments)) {
@@ -64,14 +64,7 @@ Status CheckLimits(const AttentionRequest& request) {
                                 contract::kMaxSegments));
   }
   for (std::size_t s = 0; s < request.segments.size(); ++s) {
-    // Kernels keep where a key lies in 32-bit numbers.
-    const TensorView& k = request.segments[s].k().data;
-    for (int axis = 0; axis < k.rank - 1; ++axis) {
-      if (k.shape[axis] <= kMostCount) continue;
-      return Status::Unsupported(
-          fmt::format("segments[{}].k.data.shape[{}]", s, axis),
-          fmt::format("{}, expected at most 2^31 - 1 on a GPU", k.shape[axis]));
-    }
+    KVILT_RETURN_IF_ERROR(CheckSegment(request.segments[s], s));
   }
   return {};
 }

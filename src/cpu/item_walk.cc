@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "src/contract/softmax.h"
 #include "src/contract/side_address.h"
+#include "src/contract/softmax.h"
 #include "src/cpu/item_rows.h"
 #include "src/cpu/item_scratch.h"
 #include "src/cpu/write_results.h"

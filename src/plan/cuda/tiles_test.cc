@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <iostream>
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "src/plan/cuda/cost.h"
 #include "src/plan/cuda/tile_candidates.h"
@@ -70,6 +72,11 @@ int QkvBytes(const TileShape& tile) {
 }
 
 TEST(Tiles, P74_KnownBytesOfQKAndV) {
+  for (const auto& [qk, vo, format] : {std::tuple{448, 256, kBf16}, std::tuple{448, 256, kE4M3},
+                                       std::tuple{432, 256, kBf16}, std::tuple{512, 256, kBf16}}) {
+    std::cout << qk << "/" << vo << " " << FormatName(format) << ": "
+              << QkvBytes(SingleStage(qk, vo, format)) << " bytes\n";
+  }
   EXPECT_EQ(QkvBytes(SingleStage(448, 256, kBf16)), 104448);
   EXPECT_EQ(QkvBytes(SingleStage(448, 256, kE4M3)), 59392);
   EXPECT_EQ(QkvBytes(SingleStage(432, 256, kBf16)), 101888);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 
 #include "src/core/check.h"
 #include "src/plan/cuda/cost.h"
@@ -323,6 +324,17 @@ class LaunchChooser {
     return true;
   }
 
+  static std::string BuiltPaths() {
+    std::string paths;
+    for (const auto family : {contract::KernelFamily::kDecode, contract::KernelFamily::kPrefill,
+                              contract::KernelFamily::kPrefillWgmma}) {
+      if (!contract::HasKernel(family)) continue;
+      if (!paths.empty()) paths += ", ";
+      paths += PathName(family);
+    }
+    return paths;
+  }
+
   // The nearest miss, so that the user can act on it.
   Status NoTile(const TileQuery& query) const {
     std::optional<contract::TileShape> nearest;
@@ -358,6 +370,11 @@ class LaunchChooser {
     const char* field = !context_.options.tile.empty()   ? "options.tile"
                         : !context_.options.path.empty() ? "options.path"
                                                          : "segments";
+    if (nearest && nearest_check.reason == TileReason::kNoKernel) {
+      return Status::Unsupported(
+          field, fmt::format("{}; accepted: {}", ReasonText(nearest_check, *nearest, context_.spec),
+                             BuiltPaths()));
+    }
     return Status::Unsupported(
         field, nearest
                    ? fmt::format("no tile for {}; nearest is \"{}\": {}", dims, TileName(*nearest),

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 
 #include "src/core/check.h"
 #include "src/plan/cuda/cost.h"
@@ -194,7 +193,7 @@ class LaunchChooser {
     query.v_format = v;
     query.blocks = work.blocks;
     query.keys = work.keys;
-    query.family = FamilyAsked();
+    query.family = FamilyOfPath(context_.options.path);
     query.q_parts = QueryParts();
     query.k_parts = context_.request.rope ? 2 : 1;
     return query;
@@ -209,14 +208,6 @@ class LaunchChooser {
                                     return pair.k == static_cast<int>(contract::Format::kBF16);
                                   });
     return bf16 ? 2 : 1;
-  }
-
-  int FamilyAsked() const {
-    for (const auto family : {contract::KernelFamily::kDecode, contract::KernelFamily::kPrefill,
-                              contract::KernelFamily::kPrefillWgmma}) {
-      if (context_.options.path == PathName(family)) return static_cast<int>(family);
-    }
-    return -1;
   }
 
   // How the segments of these formats lie in memory.
@@ -322,17 +313,6 @@ class LaunchChooser {
     if (!chosen) return false;
     Push(row_class, formats, true, query, *chosen);
     return true;
-  }
-
-  static std::string BuiltPaths() {
-    std::string paths;
-    for (const auto family : {contract::KernelFamily::kDecode, contract::KernelFamily::kPrefill,
-                              contract::KernelFamily::kPrefillWgmma}) {
-      if (!contract::HasKernel(family)) continue;
-      if (!paths.empty()) paths += ", ";
-      paths += PathName(family);
-    }
-    return paths;
   }
 
   // The nearest miss, so that the user can act on it.

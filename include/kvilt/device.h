@@ -66,9 +66,9 @@ struct DeviceSpec {
 
 // The spec of a device by name, present or not: "cpu" (this machine's widest SIMD target, one slot
 // per hardware thread), "cpu:avx2" (a named target, whether or not this machine has it), "sm_90"
-// (a CUDA arch with the SMs of one product; docs/planner.md has the table), "sm_90:114"
-// (the same with so many SMs). Errors: kInvalidArgument for an unknown name, kUnsupported for
-// devices that cannot be planned.
+// (a CUDA arch with the SMs of one product; docs/planner.md has the table), "sm_90:114" (the same
+// with so many SMs); "cuda:0" (the GPU that Device::Open opens). Errors: kInvalidArgument for an
+// unknown name, kUnsupported for a GPU that is not here.
 Result<DeviceSpec> SpecFor(std::string_view name);
 
 // A stream of the device, in which calls are ordered: a CUstream (or cudaStream_t), null = the

@@ -193,7 +193,7 @@ class LaunchChooser {
     query.v_format = v;
     query.blocks = work.blocks;
     query.keys = work.keys;
-    query.family = FamilyAsked();
+    query.family = FamilyOfPath(context_.options.path);
     query.q_parts = QueryParts();
     query.k_parts = context_.request.rope ? 2 : 1;
     return query;
@@ -208,14 +208,6 @@ class LaunchChooser {
                                     return pair.k == static_cast<int>(contract::Format::kBF16);
                                   });
     return bf16 ? 2 : 1;
-  }
-
-  int FamilyAsked() const {
-    for (const auto family : {contract::KernelFamily::kDecode, contract::KernelFamily::kPrefill,
-                              contract::KernelFamily::kPrefillWgmma}) {
-      if (context_.options.path == PathName(family)) return static_cast<int>(family);
-    }
-    return -1;
   }
 
   // How the segments of these formats lie in memory.
@@ -358,6 +350,11 @@ class LaunchChooser {
     const char* field = !context_.options.tile.empty()   ? "options.tile"
                         : !context_.options.path.empty() ? "options.path"
                                                          : "segments";
+    if (nearest && nearest_check.reason == TileReason::kNoKernel) {
+      return Status::Unsupported(
+          field, fmt::format("{}; accepted: {}", ReasonText(nearest_check, *nearest, context_.spec),
+                             BuiltPaths()));
+    }
     return Status::Unsupported(
         field, nearest
                    ? fmt::format("no tile for {}; nearest is \"{}\": {}", dims, TileName(*nearest),

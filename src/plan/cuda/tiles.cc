@@ -14,6 +14,8 @@ using contract::KernelFamily;
 using contract::TileShape;
 
 constexpr int kMaxThreads = 1024;
+constexpr KernelFamily kFamilies[] = {KernelFamily::kDecode, KernelFamily::kPrefill,
+                                      KernelFamily::kPrefillWgmma};
 
 KernelFamily FamilyOf(const TileShape& tile) { return static_cast<KernelFamily>(tile.family); }
 
@@ -99,6 +101,23 @@ std::string_view PathName(KernelFamily family) {
       return "cuda/prefill_wgmma";
   }
   return "unknown";
+}
+
+int FamilyOfPath(std::string_view name) {
+  for (const KernelFamily family : kFamilies) {
+    if (name == PathName(family)) return static_cast<int>(family);
+  }
+  return -1;
+}
+
+std::string BuiltPaths() {
+  std::string paths;
+  for (const KernelFamily family : kFamilies) {
+    if (!contract::HasKernel(family)) continue;
+    if (!paths.empty()) paths += ", ";
+    paths += PathName(family);
+  }
+  return paths;
 }
 
 std::string TileName(const TileShape& tile) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "kvilt/device.h"
 #include "kvilt/kv_cache.h"
@@ -120,6 +121,9 @@ std::string_view FormatName(int format);
 std::string TileName(const contract::TileShape& tile);
 // "cuda/decode", "cuda/prefill", "cuda/prefill_wgmma"
 std::string_view PathName(contract::KernelFamily family);
+// The family of a path's name, -1 for "" and unknown ones; and the names of those with kernels.
+int FamilyOfPath(std::string_view name);
+std::string BuiltPaths();
 // What a user can act on.
 std::string ReasonText(const TileCheck& check, const contract::TileShape& tile,
                        const DeviceSpec& spec);

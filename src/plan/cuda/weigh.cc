@@ -14,14 +14,6 @@ namespace {
 using contract::KernelFamily;
 using contract::TileShape;
 
-int FamilyAsked(const PlanOptions& options) {
-  for (const auto family :
-       {KernelFamily::kDecode, KernelFamily::kPrefill, KernelFamily::kPrefillWgmma}) {
-    if (options.path == PathName(family)) return static_cast<int>(family);
-  }
-  return -1;
-}
-
 // What the planner asked for this launch; with `layout`, how the caches lie too.
 TileQuery QueryOf(const Plan& plan, const Launch& launch, const TileShape& tile, bool layout) {
   TileQuery query;
@@ -34,7 +26,7 @@ TileQuery QueryOf(const Plan& plan, const Launch& launch, const TileShape& tile,
   query.v_format = launch.mixed_dtypes ? contract::kAnyFormat : static_cast<int>(launch.v_dtype);
   query.blocks = launch.work.blocks;
   query.keys = launch.work.keys;
-  query.family = FamilyAsked(plan.options);
+  query.family = FamilyOfPath(plan.options.path);
   query.least_q_rows = launch.cascade ? launch.work.rows : 0;
   query.one_head = launch.work.one_head;
   query.q_parts = tile.q_parts;

@@ -85,7 +85,7 @@ Result<Buffer> Buffer::Allocate(const Device& device, std::int64_t bytes) {
     const Result<cuda::DevicePointer> memory = gpu->Alloc(bytes);
     if (!memory.ok()) return memory.status();
     Buffer buffer;
-    buffer.data_ = {reinterpret_cast<std::byte*>(*memory), Release{gpu}};
+    buffer.data_ = {cuda::AsPointer(*memory), Release{gpu}};
     buffer.size_bytes_ = bytes;
     return buffer;
   }

@@ -42,7 +42,7 @@ Status RunOnGpu(PreparedPlan::Impl& impl, const AttentionRequest& request,
   const std::lock_guard lock(gpu.mutex());
   const auto image = gpu.images().Get(tables.bytes(), handle, *capturing);
   if (!image.ok()) return image.status();
-  tables.PointInto(reinterpret_cast<const std::byte*>((*image)->memory.pointer()), args);
+  tables.PointInto(cuda::AsPointer((*image)->memory.pointer()), args);
   const Status status = gpu.Run(args, workspace.data(), handle);
   const Status done = gpu.images().Done(**image, handle, *capturing);
   return status.ok() ? done : status;

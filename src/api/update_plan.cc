@@ -11,7 +11,7 @@ namespace kvilt {
 Status UpdatePlan(const PreparedPlan& prepared, const AttentionRequest& request, Stream stream) {
   PreparedPlan::Impl& impl = *prepared.impl();
   KVILT_RETURN_IF_ERROR(api::CheckStream(impl.device, stream));
-  const Status updated = api::OrNoMemory("plan", "its lists", [&]() -> Status {
+  Status updated = api::OrNoMemory("plan", "its lists", [&]() -> Status {
     KVILT_RETURN_IF_ERROR(plan::Replan(request, impl.scratch, impl.plan));
     impl.view = plan::ViewPlanData(impl.plan.data);
     return impl.gpu == nullptr ? Status() : api::UpdateOnGpu(impl, request, stream);

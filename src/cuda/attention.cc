@@ -131,8 +131,8 @@ Status TableImages::Rewrite(std::span<const std::byte> content, StreamHandle str
 // ---------------------------------------------------------------- plans
 
 Result<std::unique_ptr<PreparedAttention>> PreparedAttention::Create(
-    std::shared_ptr<Gpu> gpu, std::span<const std::byte> plan_data) {
-  std::unique_ptr<PreparedAttention> prepared(new PreparedAttention(std::move(gpu)));
+    const std::shared_ptr<Gpu>& gpu, std::span<const std::byte> plan_data) {
+  std::unique_ptr<PreparedAttention> prepared(new PreparedAttention(gpu));
   KVILT_RETURN_IF_ERROR(prepared->Init(plan_data));
   return prepared;
 }
@@ -182,9 +182,9 @@ Status PreparedAttention::Update(std::span<const std::byte> plan_data, StreamHan
 
 Status PreparedAttention::Run(contract::AttentionArgs& args, std::byte* workspace,
                               StreamHandle stream) const {
-  args.plan = reinterpret_cast<const contract::u8*>(plan_.pointer());
+  args.plan = reinterpret_cast<const contract::u8*>(AsPointer(plan_.pointer()));
   args.workspace = reinterpret_cast<contract::u8*>(workspace);
-  args.error = reinterpret_cast<contract::u32*>(error_.pointer());
+  args.error = reinterpret_cast<contract::u32*>(AsPointer(error_.pointer()));
   for (std::size_t l = 0; l < steps_.size(); ++l) {
     args.launch = static_cast<int>(l);
     KVILT_RETURN_IF_ERROR(

@@ -43,7 +43,7 @@ class DeviceMemory {
 // change through Rewrite alone.
 class TableImages {
  public:
-  explicit TableImages(std::shared_ptr<Gpu> gpu) : gpu_(gpu), ring_(std::move(gpu)) {}
+  explicit TableImages(const std::shared_ptr<Gpu>& gpu) : gpu_(gpu), ring_(gpu) {}
   ~TableImages();
 
   struct Image {
@@ -73,7 +73,7 @@ class TableImages {
 class PreparedAttention {
  public:
   // Compiles what the plan launches and copies its data. Waits for the copy.
-  static Result<std::unique_ptr<PreparedAttention>> Create(std::shared_ptr<Gpu> gpu,
+  static Result<std::unique_ptr<PreparedAttention>> Create(const std::shared_ptr<Gpu>& gpu,
                                                            std::span<const std::byte> plan_data);
 
   // Plan data of the same launches, in the order of the stream.
@@ -92,7 +92,8 @@ class PreparedAttention {
     const Kernel* kernel = nullptr;
     LaunchShape shape;
   };
-  explicit PreparedAttention(std::shared_ptr<Gpu> gpu) : gpu_(gpu), ring_(gpu), images_(gpu) {}
+  explicit PreparedAttention(const std::shared_ptr<Gpu>& gpu)
+      : gpu_(gpu), ring_(gpu), images_(gpu) {}
   Status Init(std::span<const std::byte> plan_data);
 
   std::shared_ptr<Gpu> gpu_;

@@ -25,6 +25,11 @@ using EventHandle = struct EventTag*;
 using GraphHandle = struct GraphTag*;
 using GraphExecHandle = struct GraphExecTag*;
 
+// With unified addressing a device address is a pointer of the process too.
+inline std::byte* AsPointer(DevicePointer pointer) {
+  return reinterpret_cast<std::byte*>(pointer);  // NOLINT(performance-no-int-to-ptr)
+}
+
 struct LaunchAttribute {  // CUlaunchAttribute
   int id;
   char padding[4];

@@ -13,7 +13,7 @@ thread_local int capture_mode = 0;  // Global, as a thread begins.
 
 template <class Handle>
 Handle MakeHandle(std::uintptr_t value) {
-  return reinterpret_cast<Handle>(value);
+  return reinterpret_cast<Handle>(value);  // NOLINT(performance-no-int-to-ptr)
 }
 
 // The result of a call that needs a context, and may have been told to fail.
@@ -107,7 +107,7 @@ void FillMemory(Driver& d) {
     return kDriverSuccess;
   };
   d.MemFree = [](DevicePointer pointer) {
-    std::free(reinterpret_cast<void*>(static_cast<std::uintptr_t>(pointer)));
+    std::free(AsPointer(pointer));
     return kDriverSuccess;
   };
   d.MemHostAlloc = [](void** pointer, std::size_t bytes, unsigned) {
@@ -123,7 +123,7 @@ void FillMemory(Driver& d) {
   };
   d.MemcpyHtoDAsync = [](DevicePointer to, const void* from, std::size_t bytes, StreamHandle) {
     if (const DriverResult r = Outcome("MemcpyHtoDAsync"); r != kDriverSuccess) return r;
-    std::memcpy(reinterpret_cast<void*>(static_cast<std::uintptr_t>(to)), from, bytes);
+    std::memcpy(AsPointer(to), from, bytes);
     return kDriverSuccess;
   };
 }

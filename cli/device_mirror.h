@@ -36,7 +36,7 @@ class DeviceMirror {
   };
   void* Move(const void* pointer) const;
 
-  const Device& device_;
+  const Device device_;
   Buffer memory_;
   std::vector<Block> blocks_;
 };

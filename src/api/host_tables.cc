@@ -24,6 +24,7 @@ std::size_t HostTables::Append(const void* data, std::size_t bytes) {
   const std::size_t at = bytes_.size();
   bytes_.resize((at + bytes + kAlign - 1) / kAlign * kAlign);
   if (bytes > 0) std::memcpy(bytes_.data() + at, data, bytes);
+  parts_.push_back(at);
   return at;
 }
 
@@ -48,6 +49,7 @@ void HostTables::AppendBegins(const AttentionRequest& request) {
 
 void HostTables::Build(const AttentionRequest& request, std::span<const double> rope_frequencies) {
   bytes_.clear();
+  parts_.clear();
   indices_.clear();
   k_globals_.clear();
   v_globals_.clear();

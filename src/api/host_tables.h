@@ -21,6 +21,9 @@ class HostTables {
   void Build(const AttentionRequest& request, std::span<const double> rope_frequencies);
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Where the arrays behind the table begins lie: two images with the same parts may replace each
+  // other under a captured graph.
+  std::span<const std::size_t> parts() const { return parts_; }
   // Points `args` (bound from the same request) into a copy of the image at `base`.
   void PointInto(const std::byte* base, contract::AttentionArgs& args) const;
 
@@ -31,6 +34,7 @@ class HostTables {
 
   static constexpr std::size_t kNone = ~std::size_t{0};
   std::vector<std::byte> bytes_;
+  std::vector<std::size_t> parts_;
   std::size_t q_positions_ = kNone;
   std::size_t key_positions_ = kNone;
   std::size_t frequencies_ = kNone;

@@ -16,9 +16,10 @@ Status CheckPlan(const Plan& plan) {
   KVILT_RETURN_IF_ERROR(plan::CheckPlanData(plan.data));
   const plan::PlanDataView view = plan::ViewPlanData(plan.data);
   const contract::PlanHeader& header = *view.header;
-  if (header.q_heads != plan.q_heads || header.kv_heads != plan.kv_heads ||
-      header.head_dim_qk != plan.head_dim_qk || header.head_dim_vo != plan.head_dim_vo ||
-      view.partials().Bytes() != plan.workspace_bytes) {
+  const bool cuda = header.path == static_cast<int>(contract::PathId::kCuda);
+  if (cuda != (plan.spec.kind == DeviceKind::kCuda) || header.q_heads != plan.q_heads ||
+      header.kv_heads != plan.kv_heads || header.head_dim_qk != plan.head_dim_qk ||
+      header.head_dim_vo != plan.head_dim_vo || view.partials().Bytes() != plan.workspace_bytes) {
     return Status::Invalid("plan.data", "of another plan than the rest of this Plan");
   }
   return {};
@@ -69,9 +70,12 @@ Result<PreparedPlan> Prepare(const Device& device, Plan plan) {
   impl->view = plan::ViewPlanData(impl->plan.data);
   const auto path = static_cast<contract::PathId>(impl->view.header->path);
   if (device.impl()->on_gpu()) {
-    auto prepared = cuda::PreparedAttention::Create(device.impl()->gpu, impl->plan.data);
-    if (!prepared.ok()) return prepared.status();
-    impl->gpu = std::move(prepared).value();
+    const Status made = api::OrNoMemory("plan", "its kernels", [&]() -> Status {
+      auto prepared = cuda::PreparedAttention::Create(device.impl()->gpu, impl->plan.data);
+      if (prepared.ok()) impl->gpu = std::move(prepared).value();
+      return prepared.status();
+    });
+    if (!made.ok()) return made;
   } else if (cpu::FindBody(path, device.spec().simd) == nullptr) {
     return Status::Unsupported("plan.path",
                                fmt::format("{} does not run on SIMD target {}", impl->plan.path(),

@@ -36,6 +36,7 @@ struct PreparedPlan::Impl {
   std::vector<double> rope_frequencies;
 
   std::unique_ptr<cuda::PreparedAttention> gpu;  // Null on the CPU.
+  bool gpu_stale = false;                        // An update reached `plan` and not the device.
 
   std::mutex error_mutex;
   Status first_error;  // Since the last LastError.

@@ -11,6 +11,7 @@
 #include "src/api/rope.h"
 #include "src/core/check.h"
 #include "src/cuda/attention.h"
+#include "src/plan/operands.h"
 
 namespace kvilt::api {
 namespace {
@@ -25,11 +26,24 @@ HostTables& Tables(PreparedPlan::Impl& impl, const AttentionRequest& request) {
   return tables;
 }
 
+Status CheckDeviceIndices(const AttentionRequest& request, DeviceId device) {
+  return plan::ForEachTensor(request, [&](const plan::FieldPath& path, const TensorView& tensor) {
+    if (tensor.device.index == device.index) return Status();
+    return Status::Invalid(
+        path.str(".device.index"),
+        fmt::format("{}, the plan is prepared on cuda:{}", tensor.device.index, device.index));
+  });
+}
+
 }  // namespace
 
 Status RunOnGpu(PreparedPlan::Impl& impl, const AttentionRequest& request,
                 std::span<std::byte> workspace, Stream stream) {
   cuda::PreparedAttention& gpu = *impl.gpu;
+  if (impl.gpu_stale) {
+    return Status::Precondition("plan", "the last UpdatePlan failed on the device; update again");
+  }
+  KVILT_RETURN_IF_ERROR(CheckDeviceIndices(request, impl.device.id()));
   const cuda::StreamHandle handle = Handle(stream);
   const HostTables& tables = Tables(impl, request);
   contract::AttentionArgs args;
@@ -40,7 +54,7 @@ Status RunOnGpu(PreparedPlan::Impl& impl, const AttentionRequest& request,
   const Result<bool> capturing = impl.device.impl()->gpu->IsCapturing(handle);
   if (!capturing.ok()) return capturing.status();
   const std::lock_guard lock(gpu.mutex());
-  const auto image = gpu.images().Get(tables.bytes(), handle, *capturing);
+  const auto image = gpu.images().Get(tables.bytes(), tables.parts(), handle, *capturing);
   if (!image.ok()) return image.status();
   tables.PointInto(cuda::AsPointer((*image)->memory.pointer()), args);
   const Status status = gpu.Run(args, workspace.data(), handle);
@@ -49,10 +63,20 @@ Status RunOnGpu(PreparedPlan::Impl& impl, const AttentionRequest& request,
 }
 
 Status UpdateOnGpu(PreparedPlan::Impl& impl, const AttentionRequest& request, Stream stream) {
-  KVILT_RETURN_IF_ERROR(impl.gpu->Update(impl.plan.data, Handle(stream)));
+  impl.gpu_stale = true;
   const HostTables& tables = Tables(impl, request);
   const std::lock_guard lock(impl.gpu->mutex());
-  return impl.gpu->images().Rewrite(tables.bytes(), Handle(stream));
+  KVILT_RETURN_IF_ERROR(impl.gpu->Update(impl.plan.data, Handle(stream)));
+  KVILT_RETURN_IF_ERROR(impl.gpu->images().Rewrite(tables.bytes(), tables.parts(), Handle(stream)));
+  impl.gpu_stale = false;
+  return {};
+}
+
+Status CheckNotCapturing(const PreparedPlan::Impl& impl, Stream stream) {
+  const Result<bool> capturing = impl.device.impl()->gpu->IsCapturing(Handle(stream));
+  if (!capturing.ok()) return capturing.status();
+  if (!*capturing) return {};
+  return Status::Precondition("stream", "capturing: a graph would repeat this update forever");
 }
 
 Status LastErrorOnGpu(PreparedPlan::Impl& impl) {

@@ -63,9 +63,10 @@ TableImages::~TableImages() {
 }
 
 Result<TableImages::Image*> TableImages::Get(std::span<const std::byte> content,
+                                             std::span<const std::size_t> parts,
                                              StreamHandle stream, bool capturing) {
   for (const auto& image : images_) {
-    if (std::ranges::equal(image->content, content)) return image.get();
+    if (image->stream == stream && std::ranges::equal(image->content, content)) return image.get();
   }
   if (capturing) {
     return Status::Precondition(
@@ -75,7 +76,7 @@ Result<TableImages::Image*> TableImages::Get(std::span<const std::byte> content,
   }
   Result<Image*> idle = Idle(content.size());
   if (!idle.ok()) return idle;
-  KVILT_RETURN_IF_ERROR(Fill(**idle, content, stream));
+  KVILT_RETURN_IF_ERROR(Fill(**idle, content, parts, stream));
   return idle;
 }
 
@@ -99,11 +100,14 @@ Result<TableImages::Image*> TableImages::Idle(std::size_t bytes) {
   return images_.back().get();
 }
 
-Status TableImages::Fill(Image& image, std::span<const std::byte> content, StreamHandle stream) {
+Status TableImages::Fill(Image& image, std::span<const std::byte> content,
+                         std::span<const std::size_t> parts, StreamHandle stream) {
   image.content.clear();  // Nobody's, should the copy fail.
-  const std::span<const std::byte> parts[] = {content};
-  KVILT_RETURN_IF_ERROR(ring_.Upload(image.memory.pointer(), parts, stream));
+  const std::span<const std::byte> copied[] = {content};
+  KVILT_RETURN_IF_ERROR(ring_.Upload(image.memory.pointer(), copied, stream));
   image.content.assign(content.begin(), content.end());
+  image.parts.assign(parts.begin(), parts.end());
+  image.stream = stream;
   return {};
 }
 
@@ -115,15 +119,23 @@ Status TableImages::Done(Image& image, StreamHandle stream, bool capturing) {
   return gpu_->RecordEvent(image.event, stream);
 }
 
-Status TableImages::Rewrite(std::span<const std::byte> content, StreamHandle stream) {
+bool TableImages::captured() const {
+  return std::ranges::any_of(images_, [](const auto& image) { return image->captured; });
+}
+
+Status TableImages::Rewrite(std::span<const std::byte> content, std::span<const std::size_t> parts,
+                            StreamHandle stream) {
   for (const auto& image : images_) {
     if (!image->captured) continue;
-    if (image->memory.size_bytes() < static_cast<std::int64_t>(content.size())) {
+    if (image->memory.size_bytes() < static_cast<std::int64_t>(content.size()) ||
+        !std::ranges::equal(image->parts, parts)) {
       return Status::Exhausted("request",
-                               "host tables larger than the captured graph has room for; keep page "
-                               "tables in device memory, or capture with the largest");
+                               "host arrays of other sizes than a captured graph was made with; "
+                               "keep page tables in device memory, or capture again");
     }
-    KVILT_RETURN_IF_ERROR(Fill(*image, content, stream));
+    const StreamHandle owner = image->stream;
+    KVILT_RETURN_IF_ERROR(Fill(*image, content, parts, stream));
+    image->stream = owner;
   }
   return {};
 }
@@ -169,13 +181,20 @@ Status PreparedAttention::Init(std::span<const std::byte> plan_data) {
 
 Status PreparedAttention::Update(std::span<const std::byte> plan_data, StreamHandle stream) {
   const auto bytes = static_cast<std::int64_t>(plan_data.size());
+  const plan::PlanDataView view = plan::ViewPlanData(plan_data);
+  const bool merges = merges_ || !view.merges.empty();
+  if (images_.captured() && (bytes > plan_.size_bytes() || merges != merges_)) {
+    return Status::Exhausted(
+        "plan",
+        "a captured graph holds a smaller plan; give PlanOptions::capacity the "
+        "largest batch before the capture");
+  }
   if (bytes > plan_.size_bytes()) {
     Result<DeviceMemory> plan = DeviceMemory::Allocate(gpu_, bytes);
     if (!plan.ok()) return plan.status();
     plan_ = std::move(plan).value();
   }
-  const plan::PlanDataView view = plan::ViewPlanData(plan_data);
-  merges_ = merges_ || !view.merges.empty();
+  merges_ = merges;
   const std::span<const std::byte> parts[] = {plan_data};
   return ring_.Upload(plan_.pointer(), parts, stream);
 }

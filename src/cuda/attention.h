@@ -48,21 +48,27 @@ class TableImages {
 
   struct Image {
     std::vector<std::byte> content;
+    std::vector<std::size_t> parts;  // Where its arrays begin.
     DeviceMemory memory;
-    EventHandle event = nullptr;  // Behind the latest run that reads it.
+    StreamHandle stream = nullptr;  // That it was filled on; only runs of that stream use it.
+    EventHandle event = nullptr;    // Behind the latest run that reads it.
     bool captured = false;
   };
   // The image with this content, marked as in use until Done. Errors: kFailedPrecondition (the
   // stream is capturing and no image has the content yet: run once before the capture).
-  Result<Image*> Get(std::span<const std::byte> content, StreamHandle stream, bool capturing);
+  Result<Image*> Get(std::span<const std::byte> content, std::span<const std::size_t> parts,
+                     StreamHandle stream, bool capturing);
   Status Done(Image& image, StreamHandle stream, bool capturing);
-  // All images hold `content` from here on in the stream's order. Errors: kResourceExhausted, where
-  // a captured image has no room.
-  Status Rewrite(std::span<const std::byte> content, StreamHandle stream);
+  // Captured images hold `content` from here on in the stream's order. Errors: kResourceExhausted,
+  // where one has no room, or its arrays would move: graphs hold their addresses.
+  Status Rewrite(std::span<const std::byte> content, std::span<const std::size_t> parts,
+                 StreamHandle stream);
+  bool captured() const;
 
  private:
   Result<Image*> Idle(std::size_t bytes);
-  Status Fill(Image& image, std::span<const std::byte> content, StreamHandle stream);
+  Status Fill(Image& image, std::span<const std::byte> content, std::span<const std::size_t> parts,
+              StreamHandle stream);
 
   std::shared_ptr<Gpu> gpu_;
   PinnedRing ring_;
@@ -76,7 +82,8 @@ class PreparedAttention {
   static Result<std::unique_ptr<PreparedAttention>> Create(const std::shared_ptr<Gpu>& gpu,
                                                            std::span<const std::byte> plan_data);
 
-  // Plan data of the same launches, in the order of the stream.
+  // Plan data of the same launches, in the order of the stream. Errors: kResourceExhausted, where a
+  // captured graph holds a smaller buffer, or no merge.
   Status Update(std::span<const std::byte> plan_data, StreamHandle stream);
   TableImages& images() { return images_; }
   std::mutex& mutex() { return mutex_; }  // Of images().
@@ -84,7 +91,8 @@ class PreparedAttention {
   // `args` but for plan, workspace, error and launch. Enqueues every launch and the merge.
   Status Run(contract::AttentionArgs& args, std::byte* workspace, StreamHandle stream) const;
 
-  // Bits of contract::DeviceError since the last call. Waits for the legacy default stream.
+  // Bits of contract::DeviceError since the last call. Waits for the legacy default stream alone:
+  // an error of a run on another stream is seen once that stream was waited for.
   Result<contract::u32> TakeError();
 
  private:

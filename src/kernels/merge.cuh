@@ -86,7 +86,9 @@ class Merger {
 
   // Of a split's output and weights; 0 where it saw nothing.
   static float Factor(const float* states, i32 split, float reference) {
-    if (StateOf(states, split, contract::kStateSum) == 0.0f) return 0.0f;
+    const float sum = StateOf(states, split, contract::kStateSum);
+    if (sum == 0.0f) return 0.0f;
+    if (sum != sum) return sum;  // Scores that are NaN stay seen, in whichever split they are.
     return contract::MoveFactor(StateOf(states, split, contract::kStateReference), reference);
   }
 

@@ -22,10 +22,17 @@ struct ScoreForm {
   bool plain() const { return soft_cap == 0 && !bias; }
 };
 
-// c tanh(x / c), without the library: 1 - 2 / (e^2y + 1) is right at both ends, and near 0 its
-// cancellation costs 2^-24 of the cap, which is nothing beside the scores that caps are for.
+// c tanh(x / c), without the library: 1 - 2 / (e^2y + 1) is right at both ends but cancels near 0,
+// where a large cap would make 2^-24 of it as large as the score; there the series is exact enough
+// (its next term is below 1e-11).
 inline float SoftCap(float x, float cap) {
-  const float power = Exp2(x * (2 * contract::kLog2E) / cap);
+  const float y = x / cap;
+  if (contract::Magnitude(y) < 0.125f) {
+    const float z = y * y;
+    const float series = -1.0f / 3 + z * (2.0f / 15 + z * (-17.0f / 315 + z * (62.0f / 2835)));
+    return x + x * (z * series);
+  }
+  const float power = Exp2(y * (2 * contract::kLog2E));
   return cap * (1.0f - 2.0f * Reciprocal(power + 1.0f));
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "src/contract/attention_args.h"
 #include "src/core/check.h"
 
 namespace kvilt::plan {
@@ -226,9 +227,27 @@ bool ItemIsSound(const PlanDataView& view, const contract::WorkItem& item) {
   return true;
 }
 
+// Of a GPU: each block's items are a run of the list.
+bool LaunchesAreSound(const PlanDataView& view) {
+  const contract::PlanHeader& h = *view.header;
+  if (h.path != static_cast<int>(contract::PathId::kCuda)) return true;
+  if (h.segments > contract::kMaxSegments || h.launches < 1) return false;
+  for (const contract::LaunchInfo& launch : view.launches) {
+    if (launch.grid < 0 || !RunWithin(launch.slot_begin, i64{launch.grid} + 1, h.slots))
+      return false;
+    for (int i = 0; i <= launch.grid; ++i) {
+      const auto at = static_cast<std::size_t>(launch.slot_begin + i);
+      const int least = i == 0 ? 0 : view.slot_begins[at - 1];
+      if (!Within(view.slot_begins[at], least, i64{h.items} + 1)) return false;
+    }
+  }
+  return true;
+}
+
 // That no entry points outside the lists.
 Status CheckLists(const PlanDataView& view) {
   if (!RequestsAreSound(view)) return Garbled("lengths that do not fit together");
+  if (!LaunchesAreSound(view)) return Garbled("launches of no GPU plan");
   for (const contract::RowBlock& block : view.blocks) {
     if (!BlockIsSound(view, block)) return Garbled("a row block outside its request or workspace");
   }

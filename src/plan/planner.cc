@@ -119,7 +119,7 @@ Status PlanLengths(const AttentionRequest& request, const Plan& plan, bool keep_
                    PlanScratch& scratch) {
   scratch.costs.Assign(request, scratch.geometry);
   if (plan.spec.kind == DeviceKind::kCuda) {
-    KVILT_RETURN_IF_ERROR(cuda::CheckLimits(request));
+    KVILT_RETURN_IF_ERROR(cuda::CheckLimits(request, scratch.geometry));
     KVILT_RETURN_IF_ERROR(
         cuda::PlanCuda(request, DimsOf(scratch.geometry), plan, keep_tiles, scratch));
   } else {

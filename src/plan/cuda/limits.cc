@@ -14,6 +14,8 @@ namespace kvilt::plan::cuda {
 namespace {
 
 constexpr std::int64_t kMostCount = std::numeric_limits<int>::max();
+// Offsets from an item's first key have 32 bits.
+constexpr std::int64_t kMostKeys = std::int64_t{1} << 30;
 constexpr std::int64_t kMostStrideBytes = std::numeric_limits<std::uint32_t>::max();
 
 Status RefuseF32(std::string field) {
@@ -56,8 +58,20 @@ Status CheckSegment(const Segment& segment, std::size_t index) {
 
 }  // namespace
 
-Status CheckLimits(const AttentionRequest& request) {
+Status CheckLimits(const AttentionRequest& request, const RequestGeometry& geometry) {
   if (request.q.dtype == DType::kF32) return RefuseF32("q.dtype");
+  if (geometry.q_begin.back() > kMostCount) {
+    return Status::Unsupported("q_indptr",
+                               fmt::format("{} query rows, expected at most 2^31 - 1 on "
+                                           "a GPU",
+                                           geometry.q_begin.back()));
+  }
+  for (std::int64_t r = 0; r < geometry.batch; ++r) {
+    if (geometry.kv_len(r) <= kMostKeys) continue;
+    return Status::Unsupported(
+        "segments", fmt::format("request {} has {} keys, expected at most 2^30 on a GPU", r,
+                                geometry.kv_len(r)));
+  }
   if (request.segments.size() > static_cast<std::size_t>(contract::kMaxSegments)) {
     return Status::Unsupported(
         "segments", fmt::format("{}, expected at most {} on a GPU", request.segments.size(),

@@ -3,10 +3,11 @@
 
 #include "kvilt/request.h"
 #include "kvilt/status.h"
+#include "src/plan/validate.h"
 
 namespace kvilt::plan::cuda {
 
 // REQUIRES: a validated request. Errors: kUnsupported, naming the field.
-Status CheckLimits(const AttentionRequest& request);
+Status CheckLimits(const AttentionRequest& request, const RequestGeometry& geometry);
 
 }  // namespace kvilt::plan::cuda

@@ -16,10 +16,9 @@ Status CheckPlan(const Plan& plan) {
   KVILT_RETURN_IF_ERROR(plan::CheckPlanData(plan.data));
   const plan::PlanDataView view = plan::ViewPlanData(plan.data);
   const contract::PlanHeader& header = *view.header;
-  const bool cuda = header.path == static_cast<int>(contract::PathId::kCuda);
-  if (cuda != (plan.spec.kind == DeviceKind::kCuda) || header.q_heads != plan.q_heads ||
-      header.kv_heads != plan.kv_heads || header.head_dim_qk != plan.head_dim_qk ||
-      header.head_dim_vo != plan.head_dim_vo || view.partials().Bytes() != plan.workspace_bytes) {
+  if (header.q_heads != plan.q_heads || header.kv_heads != plan.kv_heads ||
+      header.head_dim_qk != plan.head_dim_qk || header.head_dim_vo != plan.head_dim_vo ||
+      view.partials().Bytes() != plan.workspace_bytes) {
     return Status::Invalid("plan.data", "of another plan than the rest of this Plan");
   }
   return {};
@@ -63,6 +62,10 @@ Result<PreparedPlan> Prepare(const Device& device, Plan plan) {
   const Status status = api::OrNoMemory("plan", "its handle", [&]() -> Status {
     KVILT_RETURN_IF_ERROR(CheckPlan(plan));
     KVILT_RETURN_IF_ERROR(CheckDevice(device, plan));
+    const int path = plan::ViewPlanData(plan.data).header->path;
+    if (device.impl()->on_gpu() != (path == static_cast<int>(contract::PathId::kCuda))) {
+      return Status::Invalid("plan.data", "of another kind of device than plan.spec");
+    }
     impl = std::make_shared<PreparedPlan::Impl>(device, std::move(plan));
     return {};
   });

@@ -75,8 +75,9 @@ Result<PreparedPlan> Prepare(const Device& device, Plan plan) {
   if (device.impl()->on_gpu()) {
     const Status made = api::OrNoMemory("plan", "its kernels", [&]() -> Status {
       auto prepared = cuda::PreparedAttention::Create(device.impl()->gpu, impl->plan.data);
-      if (prepared.ok()) impl->gpu = std::move(prepared).value();
-      return prepared.status();
+      if (!prepared.ok()) return prepared.status();
+      impl->gpu = std::move(prepared).value();
+      return {};
     });
     if (!made.ok()) return made;
   } else if (cpu::FindBody(path, device.spec().simd) == nullptr) {

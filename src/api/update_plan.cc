@@ -13,7 +13,7 @@ Status UpdatePlan(const PreparedPlan& prepared, const AttentionRequest& request,
   KVILT_RETURN_IF_ERROR(api::CheckStream(impl.device, stream));
   Status updated = api::OrNoMemory("plan", "its lists", [&]() -> Status {
     if (impl.gpu != nullptr) {
-      if (const Status free = api::CheckNotCapturing(impl, stream); !free.ok()) return free;
+      if (Status free = api::CheckNotCapturing(impl, stream); !free.ok()) return free;
     }
     KVILT_RETURN_IF_ERROR(plan::Replan(request, impl.scratch, impl.plan));
     impl.view = plan::ViewPlanData(impl.plan.data);

@@ -236,7 +236,7 @@ bool LaunchesAreSound(const PlanDataView& view) {
     if (launch.grid < 0 || !RunWithin(launch.slot_begin, i64{launch.grid} + 1, h.slots))
       return false;
     for (int i = 0; i <= launch.grid; ++i) {
-      const auto at = static_cast<std::size_t>(launch.slot_begin + i);
+      const auto at = static_cast<std::size_t>(launch.slot_begin) + static_cast<std::size_t>(i);
       const int least = i == 0 ? 0 : view.slot_begins[at - 1];
       if (!Within(view.slot_begins[at], least, i64{h.items} + 1)) return false;
     }

@@ -216,7 +216,7 @@ class PrefillWarp {
           const i32 at = offset + in_stage;
           bool sees = in_stage < present && at >= visible_begin_[i] && at < visible_end_[i] &&
                       places[in_stage].page >= 0;
-          if (sees && form_.bits) sees = BitsAllow(args_.params, row, at);
+          if (sees && form_.bits && has_row_[i]) sees = BitsAllow(args_.params, row, at);
           if (!sees) s[t][2 * i + c] = kMinusInfinity;
         }
       }

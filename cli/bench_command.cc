@@ -104,7 +104,8 @@ void PrintTable(const std::vector<BenchResult>& results) {
     timed = true;
   }
   const BenchResult& any = results.front();
-  fmt::print("{} on {} thread{}\n\n", any.device, any.threads, any.threads == 1 ? "" : "s");
+  const char* const unit = any.path.starts_with("cuda/") ? "SM" : "thread";
+  fmt::print("{} on {} {}{}\n\n", any.device, any.threads, unit, any.threads == 1 ? "" : "s");
   if (timed) {
     fmt::print(
         "{}\n"

@@ -16,7 +16,8 @@ namespace {
 // Inputs together, so that no set is found in an L2 of 60 MB.
 constexpr std::int64_t kInputBytes = std::int64_t{400} << 20;
 constexpr std::int64_t kMaxSets = 256;
-constexpr int kReplays = 11;
+constexpr int kMinReplays = 11;
+constexpr int kWarmReplays = 2;
 
 // Frees what the driver made, whatever happens.
 class Timer {
@@ -41,29 +42,32 @@ class Timer {
   }
   cuda::StreamHandle stream() const { return stream_; }
 
-  // Microseconds of each replay of the graph of what `enqueue` enqueues.
-  Result<std::vector<double>> Replay(const std::function<Status()>& enqueue) const {
+  // Microseconds of each replay of the graph of what `enqueue` enqueues,
+  // at least kMinReplays of them and for about `seconds`.
+  Result<std::vector<double>> Replay(const std::function<Status()>& enqueue, double seconds) const {
     KVILT_RETURN_IF_ERROR(gpu_->BeginCapture(stream_));
     const Status enqueued = enqueue();
     const auto graph = gpu_->EndCapture(stream_);
-    if (!enqueued.ok()) return enqueued;
-    if (!graph.ok()) return graph.status();
-    Result<std::vector<double>> times = Launches(*graph);
+    if (!graph.ok()) return enqueued.ok() ? graph.status() : enqueued;
+    Result<std::vector<double>> times =
+        enqueued.ok() ? Launches(*graph, seconds) : Result<std::vector<double>>(enqueued);
     gpu_->DestroyGraph(*graph);
     return times;
   }
 
  private:
-  Result<std::vector<double>> Launches(cuda::GraphExecHandle graph) const {
+  Result<std::vector<double>> Launches(cuda::GraphExecHandle graph, double seconds) const {
     std::vector<double> times;
-    for (int i = 0; i < kReplays + 2; ++i) {
+    double spent = 0;
+    for (int i = 0; i < kWarmReplays + kMinReplays || spent < seconds; ++i) {
       KVILT_RETURN_IF_ERROR(gpu_->RecordEvent(begin_, stream_));
       KVILT_RETURN_IF_ERROR(gpu_->LaunchGraph(graph, stream_));
       KVILT_RETURN_IF_ERROR(gpu_->RecordEvent(end_, stream_));
       KVILT_RETURN_IF_ERROR(gpu_->WaitForStream(stream_));
       const auto ms = gpu_->MillisecondsBetween(begin_, end_);
       if (!ms.ok()) return ms.status();
-      if (i >= 2) times.push_back(*ms * 1e3);  // After two to warm up.
+      spent += *ms * 1e-3;
+      if (i >= kWarmReplays) times.push_back(*ms * 1e3);
     }
     return times;
   }
@@ -107,17 +111,19 @@ Result<double> ReadCeiling(const Device& device, cuda::Gpu& gpu, const Timer& ti
   KVILT_RETURN_IF_ERROR(gpu.Fill(reinterpret_cast<cuda::DevicePointer>(memory->data()), 1,
                                  bytes * count + 256, nullptr));
   KVILT_RETURN_IF_ERROR(gpu.WaitForStream(nullptr));
-  auto times = timer.Replay([&]() -> Status {
-    for (std::int64_t i = 0; i < count; ++i) {
-      contract::ReadArgs args;
-      args.data = reinterpret_cast<const contract::u32*>(memory->data() + i * bytes);
-      args.words = bytes / 4;
-      args.sink = reinterpret_cast<contract::u32*>(memory->data() + bytes * count);
-      KVILT_RETURN_IF_ERROR(gpu.Launch(**kernel, {gpu.spec().slots * 2, 1024, 0, false},
-                                       timer.stream(), &args, sizeof(args)));
-    }
-    return {};
-  });
+  auto times = timer.Replay(
+      [&]() -> Status {
+        for (std::int64_t i = 0; i < count; ++i) {
+          contract::ReadArgs args;
+          args.data = reinterpret_cast<const contract::u32*>(memory->data() + i * bytes);
+          args.words = bytes / 4;
+          args.sink = reinterpret_cast<contract::u32*>(memory->data() + bytes * count);
+          KVILT_RETURN_IF_ERROR(gpu.Launch(**kernel, {gpu.spec().slots * 2, 1024, 0, false},
+                                           timer.stream(), &args, sizeof(args)));
+        }
+        return {};
+      },
+      0);
   if (!times.ok()) return times.status();
   return static_cast<double>(bytes) * static_cast<double>(count) /
          Median(std::move(times).value()) * 1e-3;
@@ -175,12 +181,14 @@ Result<GpuTimes> MeasureOnGpu(const core::Problem& problem, const Device& device
   if (!ceiling.ok()) return ceiling.status();
   result.ceiling_gb_per_s = *ceiling;
   stage("timing");
-  auto times = (*timer)->Replay([&]() -> Status {
-    for (const InputSet& set : sets) {
-      KVILT_RETURN_IF_ERROR(Run(*prepared, set.request, workspace, stream));
-    }
-    return {};
-  });
+  auto times = (*timer)->Replay(
+      [&]() -> Status {
+        for (const InputSet& set : sets) {
+          KVILT_RETURN_IF_ERROR(Run(*prepared, set.request, workspace, stream));
+        }
+        return {};
+      },
+      options.seconds);
   if (!times.ok()) return times.status();
   for (const double us : *times) result.us.push_back(us / static_cast<double>(sets.size()));
   result.input_sets = static_cast<std::int64_t>(sets.size());

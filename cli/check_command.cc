@@ -194,6 +194,7 @@ int RunCheck(const CheckArgs& args) {
     CheckRunOptions options;
     options.device = name;
     options.threads = args.device.threads;
+    options.threads_asked = args.device.threads_asked;
     options.check.max_rows = args.max_rows;
     options.progress = [&](std::int64_t done, const CheckResult& result) {
       if (!result.ok()) ++failures;
@@ -238,6 +239,7 @@ void AddCheckCommand(CLI::App& app, int& exit_code) {
       ->add_option("--threads", args->device.threads,
                    "Worker threads of a problem; two, so that work is really split even where the "
                    "machine has one")
+      ->each([args](const std::string&) { args->device.threads_asked = true; })
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

@@ -23,7 +23,7 @@ Result<std::vector<CheckResult>> RunChecks(std::span<const core::Problem> proble
                                                      std::max<std::int64_t>(count, 1));
   std::vector<Device> devices;
   for (std::int64_t i = 0; i < jobs; ++i) {
-    auto device = OpenDevice({options.device, options.threads});
+    auto device = OpenDevice({options.device, options.threads, options.threads_asked});
     if (!device) return device.status();
     devices.push_back(std::move(device).value());
   }

@@ -16,6 +16,7 @@ namespace kvilt::cli {
 struct CheckRunOptions {
   std::string device = "cpu";  // "cpu", "cpu:avx2", ...
   int threads = 2;             // Of each opened device; two, so that work is really split.
+  bool threads_asked = false;  // As in DeviceArgs.
   int jobs = 0;  // Problems at a time, each on a device of its own; 0 = all hardware threads.
   CheckOptions check;
   // Called after each problem, from one thread at a time.

@@ -32,6 +32,7 @@ void AddDeviceOptions(CLI::App& command, DeviceArgs& args, bool threads) {
       ->capture_default_str();
   if (!threads) return;
   command.add_option("--threads", args.threads, "Worker threads; 0 = one per hardware thread")
+      ->each([&args](const std::string&) { args.threads_asked = true; })
       ->type_name("N")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -48,7 +49,9 @@ DeviceKind DeviceKindOf(std::string_view name) {
 Result<Device> OpenDevice(const DeviceArgs& args) {
   DeviceOptions options;
   // Workers are the CPU's; commands have a default number of them.
-  if (DeviceKindOf(args.device) == DeviceKind::kCpu) options.threads = args.threads;
+  if (DeviceKindOf(args.device) == DeviceKind::kCpu || args.threads_asked) {
+    options.threads = args.threads;
+  }
   return Device::Open(args.device, options);
 }
 

@@ -16,7 +16,8 @@ namespace kvilt::cli {
 
 struct DeviceArgs {
   std::string device = "cpu";
-  int threads = 0;  // 0 = one per hardware thread.
+  int threads = 0;             // 0 = one per hardware thread.
+  bool threads_asked = false;  // By the user: refused for a GPU, which has no workers.
 };
 
 // --device for commands that run something; with `threads`, also --threads.

@@ -8,6 +8,7 @@
 #include "src/api/check_stream.h"
 #include "src/api/device_impl.h"
 #include "src/api/no_memory.h"
+#include "src/contract/append_args.h"
 #include "src/contract/attention_params.h"
 #include "src/core/check.h"
 #include "src/plan/validate_segment.h"
@@ -21,15 +22,7 @@ using contract::u8;
 // Below this, waking the workers costs more than the copies.
 constexpr i64 kParallelBytes = 256 * 1024;
 
-// One of the up to four tensors of a cache. Strides and row in bytes.
-struct Rows {
-  u8* data = nullptr;
-  i64 page_stride = 0;
-  i64 token_stride = 0;
-  i64 head_stride = 0;
-  i64 row_bytes = 0;
-  i64 granule = 1;  // Rows that only make sense together.
-};
+using Rows = contract::CopiedTensor;
 
 int CollectRows(const CacheSide& side, const contract::SideParams& params, Rows* out) {
   int count = 0;

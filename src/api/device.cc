@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "src/api/device_impl.h"
+#include "src/api/no_memory.h"
 #include "src/core/host.h"
 #include "src/core/log.h"
 #include "src/core/simd_target.h"
@@ -102,11 +103,17 @@ Result<Device> Device::Open(std::string_view name, DeviceOptions options) {
           "options.threads",
           fmt::format("{}; accepted: 0, a GPU has no worker threads", options.threads));
     }
-    const auto gpu = cuda::Gpu::Open(*ordinal);
-    if (!gpu.ok()) return gpu.status();
-    const Result<DeviceSpec> spec = GpuSpec((*gpu)->spec());
-    if (!spec.ok()) return spec.status();
-    return Device(std::make_shared<Impl>(*spec, *gpu));
+    std::shared_ptr<Impl> impl;
+    const Status opened = api::OrNoMemory("device", "its handle", [&]() -> Status {
+      const auto gpu = cuda::Gpu::Open(*ordinal);
+      if (!gpu.ok()) return gpu.status();
+      const Result<DeviceSpec> spec = GpuSpec((*gpu)->spec());
+      if (!spec.ok()) return spec.status();
+      impl = std::make_shared<Impl>(*spec, *gpu);
+      return {};
+    });
+    if (!opened.ok()) return opened;
+    return Device(std::move(impl));
   }
   const Result<SimdTarget> target = ParseTarget(name);
   if (!target.ok()) return target.status();

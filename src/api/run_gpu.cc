@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <string>
 
 #include "src/api/bind.h"
 #include "src/api/device_impl.h"
@@ -26,13 +26,34 @@ HostTables& Tables(PreparedPlan::Impl& impl, const AttentionRequest& request) {
   return tables;
 }
 
+// What is said to be in device memory must be in this device's.
 Status CheckDeviceIndices(const AttentionRequest& request, DeviceId device) {
-  return plan::ForEachTensor(request, [&](const plan::FieldPath& path, const TensorView& tensor) {
-    if (tensor.device.index == device.index) return Status();
+  const auto check = [&](DeviceId given, const auto& field) {
+    if (given.kind != device.kind || given.index == device.index) return Status();
     return Status::Invalid(
-        path.str(".device.index"),
-        fmt::format("{}, the plan is prepared on cuda:{}", tensor.device.index, device.index));
-  });
+        field() + ".device.index",
+        fmt::format("{}, the plan is prepared on cuda:{}", given.index, device.index));
+  };
+  KVILT_RETURN_IF_ERROR(
+      plan::ForEachTensor(request, [&](const plan::FieldPath& path, const TensorView& tensor) {
+        return check(tensor.device, [&] { return path.str(""); });
+      }));
+  if (request.rope) {
+    KVILT_RETURN_IF_ERROR(check(request.rope->key_positions.device,
+                                [] { return std::string("rope.key_positions"); }));
+  }
+  for (std::size_t s = 0; s < request.segments.size(); ++s) {
+    const Segment& segment = request.segments[s];
+    const auto named = [s](const char* name) {
+      return [s, name] { return fmt::format("segments[{}].{}", s, name); };
+    };
+    KVILT_RETURN_IF_ERROR(check(segment.k().global.device, named("k.global")));
+    KVILT_RETURN_IF_ERROR(check(segment.v().global.device, named("v.global")));
+    const PagedKv* const paged = segment.paged();
+    if (paged == nullptr) continue;
+    KVILT_RETURN_IF_ERROR(check(paged->table.indices.device, named("table.indices")));
+  }
+  return {};
 }
 
 }  // namespace
@@ -64,6 +85,7 @@ Status RunOnGpu(PreparedPlan::Impl& impl, const AttentionRequest& request,
 
 Status UpdateOnGpu(PreparedPlan::Impl& impl, const AttentionRequest& request, Stream stream) {
   impl.gpu_stale = true;
+  KVILT_RETURN_IF_ERROR(CheckDeviceIndices(request, impl.device.id()));
   const HostTables& tables = Tables(impl, request);
   const std::lock_guard lock(impl.gpu->mutex());
   KVILT_RETURN_IF_ERROR(impl.gpu->Update(impl.plan.data, Handle(stream)));
@@ -82,15 +104,10 @@ Status CheckNotCapturing(const PreparedPlan::Impl& impl, Stream stream) {
 Status LastErrorOnGpu(PreparedPlan::Impl& impl) {
   const Result<contract::u32> word = impl.gpu->TakeError();
   if (!word.ok()) return word.status();
-  switch (static_cast<contract::DeviceError>(*word)) {
-    case contract::DeviceError::kAbsentPage:
-      return Status::Invalid("segments",
-                             "a page table held an id outside the cache; its keys were left out");
-    case contract::DeviceError::kStalePlan:
-      return Status::Precondition("plan", "ran with lengths that it was not updated for");
-    default:
-      return {};
-  }
+  if (*word == 0) return {};
+  KVILT_CHECK(*word == static_cast<contract::u32>(contract::DeviceError::kAbsentPage));
+  return Status::Invalid("segments",
+                         "a page table held an id outside the cache; its keys were left out");
 }
 
 }  // namespace kvilt::api

@@ -14,7 +14,6 @@ inline constexpr i32 kMaxSegments = 8;
 // Bits of a plan's error word.
 enum class DeviceError : u32 {
   kAbsentPage = 1,  // A page id outside [0, pages): its keys were left out.
-  kStalePlan = 2,   // Device lengths differ from those of the plan.
 };
 
 struct AttentionArgs {

@@ -13,28 +13,8 @@ u64 LanesBelow(i64 count) { return count >= 64 ? ~u64{0} : (u64{1} << count) - 1
 
 ItemRow MakeRow(const AttentionParams& params, const RequestInfo& request, i64 i) {
   ItemRow row;
-  row.row = i;
-  row.q_row = request.q_row_begin + i;
-  row.q_len = request.q_len;
-  row.kv_len = request.kv_len;
-  const i64 bottom_right = i + request.kv_len - request.q_len;
-  row.position = params.q_positions == nullptr
-                     ? bottom_right
-                     : contract::LoadIndex(params.q_positions, params.q_position_is_i64, row.q_row);
-  row.bias_origin = params.alibi_row_index ? i : bottom_right;
-  row.visible =
-      contract::VisibleKeys(params.visibility, i, request.q_len, request.kv_len, row.position);
+  static_cast<contract::QueryRow&>(row) = contract::MakeQueryRow(params, request, i);
   return row;
-}
-
-i64 BiasAnchor(const AttentionParams& params, const ItemRow& row, float slope) {
-  return contract::BiasAnchor(params.bias_before_cap != 0, row.visible, row.bias_origin, slope);
-}
-
-double BiasShift(const AttentionParams& params, const ItemRow& row, i64 q_head) {
-  if (params.alibi_slopes == nullptr) return 0.0;
-  const float slope = params.alibi_slopes[q_head * params.alibi_stride];
-  return double{slope} * static_cast<double>(BiasAnchor(params, row, slope) - row.bias_origin);
 }
 
 i64 CountRows(const plan::PlanDataView& plan, i64 span_begin, i64 span_count) {

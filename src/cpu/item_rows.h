@@ -1,32 +1,21 @@
 // The query rows of a work item, and which keys of a tile each of them sees.
 #pragma once
 
+#include "src/contract/query_row.h"
 #include "src/cpu/launch.h"
 
 namespace kvilt::cpu {
 
-struct ItemRow {
+struct ItemRow : contract::QueryRow {
   i64 block = 0;
   i64 split = 0;
   i64 row_in_block = 0;
   i64 request = 0;
-  i64 row = 0;    // i, in the request.
-  i64 q_row = 0;  // In q, out, lse.
-  i64 q_len = 0;
-  i64 kv_len = 0;
-  i64 position = 0;     // p_i, of the window and of RoPE.
-  i64 bias_origin = 0;  // ALiBi counts from here.
-  contract::KeyRange visible;
 };
 
 // Row i of a request, without its place among the blocks.
 ItemRow MakeRow(const contract::AttentionParams& params, const contract::RequestInfo& request,
                 i64 i);
-
-// contract::BiasAnchor of the row.
-i64 BiasAnchor(const contract::AttentionParams& params, const ItemRow& row, float slope);
-// slope * (anchor - origin), natural units: what the scores of this query head lack.
-double BiasShift(const contract::AttentionParams& params, const ItemRow& row, i64 q_head);
 
 // Rows of spans [span_begin, span_begin + span_count), in order, to `rows`. Returns their number.
 i64 CollectRows(const Launch& launch, i64 span_begin, i64 span_count, ItemRow* rows);

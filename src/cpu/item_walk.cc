@@ -264,7 +264,7 @@ class Walk {
                         ? 0.0f
                         : params_.alibi_slopes[(head * launch_.group + g) * params_.alibi_stride];
         ref.first_distance =
-            static_cast<float>(tile.base - BiasAnchor(params_, s_.rows[r], ref.slope));
+            static_cast<float>(tile.base - contract::BiasAnchorOf(params_, s_.rows[r], ref.slope));
       }
     }
     TileJob job;

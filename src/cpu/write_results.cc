@@ -88,7 +88,7 @@ void WriteResult(const Launch& launch, const ItemRow& row, i64 head, const RowSt
     return;
   }
   // The scores of the state lack what ALiBi adds to all of them, and the sink does not.
-  const double shift = BiasShift(params, row, head) / kLn2;
+  const double shift = contract::BiasShift(params, row, head) / kLn2;
   const double logit = sink / kLn2 - shift;
   // In double throughout: a sink may be as far from the scores as floats go.
   const double reference = contract::Max(double{state.reference()}, std::ceil(logit));

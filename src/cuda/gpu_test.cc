@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "src/cuda/attention.h"
 #include "src/cuda/fake_driver_fixture.h"
 #include "src/cuda/pinned_ring.h"
 #include "src/cuda/temporary_folder_fixture.h"
@@ -236,6 +237,56 @@ TEST_F(PinnedRingTest, ManyThreadsShareIt) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_LE(Fake().pinned_allocated, 2);
+}
+
+// ---------------------------------------------------------------- TableImages
+
+class TableImagesTest : public GpuTest {
+ protected:
+  static std::span<const std::byte> Bytes(const std::string& text) {
+    return std::as_bytes(std::span(text));
+  }
+  static StreamHandle StreamAt(std::uintptr_t value) {
+    return reinterpret_cast<StreamHandle>(value);  // NOLINT(performance-no-int-to-ptr)
+  }
+  static TableImages::Image* Use(TableImages& images, const std::string& text, StreamHandle stream,
+                                 bool capturing = false) {
+    const auto image = images.Get(Bytes(text), {}, stream, capturing);
+    if (!image.ok()) return nullptr;
+    EXPECT_TRUE(images.Done(**image, stream, capturing).ok());
+    EXPECT_EQ(std::string(reinterpret_cast<const char*>(AsPointer((*image)->memory.pointer())),
+                          text.size()),
+              text);
+    return *image;
+  }
+};
+
+TEST_F(TableImagesTest, AnImageServesTheStreamThatOrdersItsCopy) {
+  TableImages images(Open());
+  Fake().events_done = false;
+  TableImages::Image* const first = Use(images, "tables", StreamAt(8));
+  EXPECT_EQ(Use(images, "tables", StreamAt(8)), first);
+  EXPECT_NE(Use(images, "tables", StreamAt(16)), first);  // Not ordered behind the copy.
+  EXPECT_NE(Use(images, "others", StreamAt(8)), first);   // A run may still read it.
+  Fake().events_done = true;
+  EXPECT_EQ(Use(images, "others", StreamAt(16))->content.size(), 6u);
+}
+
+TEST_F(TableImagesTest, CapturedImagesChangeByRewriteAloneAndKeepTheirLayout) {
+  TableImages images(Open());
+  EXPECT_EQ(Use(images, "tables", StreamAt(8), true), nullptr);  // Would be copied by each replay.
+  TableImages::Image* const image = Use(images, "tables", StreamAt(8));
+  EXPECT_FALSE(images.captured());
+  EXPECT_EQ(Use(images, "tables", StreamAt(8), true), image);
+  EXPECT_TRUE(images.captured());
+  EXPECT_NE(Use(images, "others", StreamAt(8)), image);
+  ASSERT_TRUE(images.Rewrite(Bytes("newer."), {}, StreamAt(16)).ok());
+  EXPECT_EQ(Use(images, "newer.", StreamAt(8)), image);
+  const std::size_t moved[] = {3};
+  EXPECT_EQ(images.Rewrite(Bytes("moved."), moved, StreamAt(8)).code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_EQ(images.Rewrite(Bytes(std::string(4096, 'x')), {}, StreamAt(8)).code(),
+            StatusCode::kResourceExhausted);
 }
 
 // ---------------------------------------------------------------- the real driver, or none

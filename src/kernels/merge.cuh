@@ -36,8 +36,8 @@ class Merger {
   void MergeVector(const contract::RowBlock& block, i64 vector) const {
     const AttentionParams& params = args_.params;
     const contract::PartialLayout layout = Partials(args_);
-    const QueryRow query = MakeQueryRow(params, RequestAt(args_, block.request),
-                                        block.row_begin + vector / block.q_head_count);
+    const QueryRow query = contract::MakeQueryRow(params, RequestAt(args_, block.request),
+                                                  block.row_begin + vector / block.q_head_count);
     const i32 q_head = block.q_head_begin + static_cast<i32>(vector % block.q_head_count);
     const float* const states = PartialStates(args_) + layout.StateIndex(block, 0, vector);
     // Every warp adds the states for itself.

@@ -41,13 +41,7 @@ inline RowFinish FinishRow(const AttentionParams& params, const QueryRow& row, i
     out.lse = static_cast<float>(sink / kLn2 * to_base);
     return out;
   }
-  double shift = 0;
-  if (params.alibi_slopes != nullptr) {
-    const float slope = SlopeOf(params, q_head);
-    const i64 anchor =
-        contract::BiasAnchor(params.bias_before_cap != 0, row.visible, row.bias_origin, slope);
-    shift = double{slope} * static_cast<double>(anchor - row.bias_origin) / kLn2;
-  }
+  const double shift = contract::BiasShift(params, row, q_head) / kLn2;
   const double logit = sink / kLn2 - shift;
   double reference = double{state.reference};
   if (logit > reference) reference = CeilDouble(logit);

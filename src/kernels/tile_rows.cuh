@@ -7,6 +7,7 @@
 #include "attention_args.h"
 #include "decode.cuh"
 #include "operand_tile.h"
+#include "query_row.h"
 #include "rotate.cuh"
 #include "simt.cuh"
 
@@ -15,6 +16,7 @@ namespace kvilt::kernels {
 using contract::AttentionArgs;
 using contract::AttentionParams;
 using contract::PlanHeader;
+using contract::QueryRow;
 using contract::TileRow;
 using contract::TileShape;
 
@@ -30,34 +32,6 @@ inline const contract::RowBlock& BlockAt(const AttentionArgs& args, i32 block) {
 }
 inline const contract::RequestInfo& RequestAt(const AttentionArgs& args, i32 request) {
   return PlanArray<contract::RequestInfo>(args.plan, Header(args).requests_offset)[request];
-}
-
-// Row i of a request, as masks and biases see it.
-struct QueryRow {
-  i64 q_row = 0;     // In q, out, lse.
-  i64 row = 0;       // i
-  i64 position = 0;  // Of windows and RoPE.
-  i64 bias_origin = 0;
-  contract::KeyRange visible;
-};
-
-inline QueryRow MakeQueryRow(const AttentionParams& params, const contract::RequestInfo& request,
-                             i64 i) {
-  QueryRow out;
-  out.row = i;
-  out.q_row = request.q_row_begin + i;
-  const i64 bottom_right = i + request.kv_len - request.q_len;
-  out.position = params.q_positions == nullptr
-                     ? bottom_right
-                     : contract::LoadIndex(params.q_positions, params.q_position_is_i64, out.q_row);
-  out.bias_origin = params.alibi_row_index ? i : bottom_right;
-  out.visible =
-      contract::VisibleKeys(params.visibility, i, request.q_len, request.kv_len, out.position);
-  return out;
-}
-
-inline float SlopeOf(const AttentionParams& params, i32 q_head) {
-  return params.alibi_slopes == nullptr ? 0.0f : params.alibi_slopes[q_head * params.alibi_stride];
 }
 
 // A key count that an item's 32-bit offsets can hold.
@@ -80,7 +54,7 @@ inline TileRow MakeTileRow(const AttentionArgs& args, const contract::WorkItem& 
     }
     const contract::RequestInfo& request = RequestAt(args, block.request);
     const i64 in_block = rest / block.q_head_count;
-    const QueryRow row = MakeQueryRow(params, request, block.row_begin + in_block);
+    const QueryRow row = contract::MakeQueryRow(params, request, block.row_begin + in_block);
     out.block = spans[s].block;
     out.split = spans[s].split;
     out.vector = static_cast<i32>(rest);
@@ -89,9 +63,8 @@ inline TileRow MakeTileRow(const AttentionArgs& args, const contract::WorkItem& 
     const i64 end = contract::Min(row.visible.end, item.key_end) - item.key_begin;
     out.visible_begin = ToOffset(row.visible.begin - item.key_begin);
     out.visible_end = ToOffset(end);
-    out.slope = SlopeOf(params, out.q_head);
-    const i64 anchor =
-        contract::BiasAnchor(params.bias_before_cap, row.visible, row.bias_origin, out.slope);
+    out.slope = contract::SlopeOf(params, out.q_head);
+    const i64 anchor = contract::BiasAnchorOf(params, row, out.slope);
     out.anchor = ToOffset(anchor - item.key_begin);
     const bool tree = params.visibility.mask == static_cast<i32>(contract::Mask::kTree);
     const i64 first = tree ? request.kv_len - request.q_len : 0;
@@ -145,8 +118,8 @@ inline i32 QueryExponent(float largest) {
 // The query row behind a tile row.
 inline QueryRow QueryRowOf(const AttentionArgs& args, const TileRow& row) {
   const contract::RowBlock& block = BlockAt(args, row.block);
-  return MakeQueryRow(args.params, RequestAt(args, block.request),
-                      block.row_begin + row.vector / block.q_head_count);
+  return contract::MakeQueryRow(args.params, RequestAt(args, block.request),
+                                block.row_begin + row.vector / block.q_head_count);
 }
 
 // Writes the query rows of the tile as q_parts operand tiles and sets each row's q_scale. All

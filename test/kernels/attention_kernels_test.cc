@@ -2,6 +2,8 @@
 // with dims and dtypes that have an emulated tile.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <set>
@@ -101,10 +103,12 @@ TEST(GpuSweep, IsLegalAndCompilesFewKernels) {
   EXPECT_LT(kernels.size(), 500u);
 }
 
-// KVILT_EMULATED_PROBLEM holds one problem to look at.
-TEST(AttentionKernels, TheProblemAskedFor) {
-  const char* text = std::getenv("KVILT_EMULATED_PROBLEM");
-  if (text == nullptr) return;
+// KVILT_EMULATED_PROBLEM holds another problem to look at.
+TEST(AttentionKernels, OneProblemInManyOrders) {
+  const char* asked = std::getenv("KVILT_EMULATED_PROBLEM");
+  const char* text = asked != nullptr ? asked
+                                      : "verify b=2 q=3,2 kv=200,77 heads=4/2 d=64 kv_dtype=nvfp4 "
+                                        "out=f32 window=60 alibi=bottom_right split=fixed:64";
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     EXPECT_EQ(Conforms(core::ParseProblem(text).value(), seed), "") << seed;
   }
@@ -117,6 +121,37 @@ TEST(AttentionKernels, SinkFarAboveTheScores) {
       "out=f32 split=fixed:17 data=extreme";
   for (std::uint64_t seed = 0; seed < 3; ++seed) {
     EXPECT_EQ(Conforms(core::ParseProblem(text).value(), seed), "") << seed;
+  }
+}
+
+// Caps far above the scores change them by less than f32 resolves, and must not drown them.
+TEST(AttentionKernels, P60_LargeSoftCaps) {
+  for (const char* cap : {"1000", "10000", "1e6", "1e12"}) {
+    const std::string text =
+        std::string("decode kv=300 heads=4/2 d=64 kv_dtype=nvfp4 out=f32 cap=") + cap;
+    EXPECT_EQ(Conforms(core::ParseProblem(text).value(), 0), "") << cap;
+  }
+}
+
+// A query that is NaN gives a row that is NaN, whether it is split or not: a merge that took the
+// state for one that saw nothing would answer 0.
+TEST(AttentionKernels, NaNStaysSeenThroughAMerge) {
+  for (const char* split : {"off", "fixed:64"}) {
+    core::ProblemData data =
+        core::BuildProblem(
+            core::ParseProblem(
+                std::string("decode b=2 kv=300,300 heads=4/2 d=64 kv_dtype=nvfp4 out=f32 split=") +
+                split)
+                .value())
+            .value();
+    data.PlaceOn({DeviceKind::kCuda, 0});
+    static_cast<std::uint16_t*>(data.request().q.data)[0] = 0x7FC0;  // Row 0, head 0.
+    ASSERT_TRUE(RunEmulated(data, data.request(), data.plan_options(), SmallGpu()).ok());
+    const TensorView& out = data.request().out;
+    const auto* values = static_cast<const float*>(out.data);
+    EXPECT_TRUE(std::isnan(values[0])) << split;
+    EXPECT_TRUE(std::isnan(static_cast<const float*>(data.request().lse.data)[0])) << split;
+    EXPECT_FALSE(std::isnan(values[out.stride[1]])) << split;  // Head 1.
   }
 }
 
@@ -139,6 +174,12 @@ TEST(AttentionKernels, SweepOfEveryEmulatedTile) {
   }
   std::cout << ran << " ran, " << unserved << " without an emulated tile\n";
   EXPECT_GT(ran, count / 2);
+  // Those that were not served wanted other dims of a second launch; no tile may be left out.
+  if (count >= 300) {
+    for (const EmulatedTile& tile : EmulatedTiles()) {
+      EXPECT_GT(tile.runs, 0) << cuda::TileText(tile.tile);
+    }
+  }
 }
 
 }  // namespace

@@ -22,9 +22,9 @@ std::vector<EmulatedTile>& EmulatedTiles() {
 namespace {
 
 // A tile that serves the launch: same formats, dims and parts, no fewer rows, no wider copies.
-const EmulatedTile* Find(const contract::TileShape& wanted, std::uint64_t seed) {
-  std::vector<const EmulatedTile*> found;
-  for (const EmulatedTile& each : EmulatedTiles()) {
+EmulatedTile* Find(const contract::TileShape& wanted, std::uint64_t seed) {
+  std::vector<EmulatedTile*> found;
+  for (EmulatedTile& each : EmulatedTiles()) {
     const contract::TileShape& tile = each.tile;
     if (tile.k_format == wanted.k_format && tile.v_format == wanted.v_format &&
         tile.head_dim_qk == wanted.head_dim_qk && tile.head_dim_vo == wanted.head_dim_vo &&
@@ -60,9 +60,10 @@ Status RunEmulated(core::ProblemData& data, const AttentionRequest& request, Pla
   contract::u32 error = 0;
   args.error = &error;
   for (std::size_t l = 0; l < view.launches.size(); ++l) {
-    const EmulatedTile* tile = Find(view.launches[l].tile, seed + l);
+    EmulatedTile* tile = Find(view.launches[l].tile, seed + l);
     if (tile == nullptr) return Status::Unsupported("tile", plan->launches[l].tile.name);
     args.launch = static_cast<int>(l);
+    ++tile->runs;
     tile->run(args, view.launches[l].grid, seed);
   }
   emulator::Launch({3, contract::kMergeThreads, 0, seed}, [&] { kernels::Merge(args); });

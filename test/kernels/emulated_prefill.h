@@ -16,7 +16,7 @@ void RunTile(const contract::AttentionArgs& args, int grid, std::uint64_t seed) 
 template <TileText... kTexts>
 struct AddTiles {
   AddTiles() {
-    (EmulatedTiles().push_back({PrefillTile(kTexts), &RunTile<PrefillTile(kTexts)>}), ...);
+    (EmulatedTiles().push_back({PrefillTile(kTexts), &RunTile<PrefillTile(kTexts)>, 0}), ...);
   }
 };
 

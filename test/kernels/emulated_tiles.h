@@ -11,6 +11,7 @@ namespace kvilt::test {
 struct EmulatedTile {
   contract::TileShape tile;
   void (*run)(const contract::AttentionArgs& args, int grid, std::uint64_t seed);
+  int runs = 0;
 };
 std::vector<EmulatedTile>& EmulatedTiles();
 struct TileText {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 #include <tuple>
 
@@ -193,6 +194,49 @@ TEST(CudaPlan, WhatNoKernelTakesIsRefusedByField) {
   request.segments.resize(static_cast<std::size_t>(contract::kMaxSegments) + 1,
                           request.segments[0]);
   EXPECT_EQ(TryPlan(request).status().field(), "segments");
+}
+
+// Kernels index keys with 32 bits from an item's first, and sum in units of one multiplier.
+TEST(CudaPlan, LengthsAndMultipliersBeyondF32AndI32AreRefused) {
+  RequestOptions request = Nvfp4({(std::int64_t{1} << 30) + 1});
+  request.segments[0].page_size = 1 << 20;
+  const Status keys = TryPlan(request).status();
+  EXPECT_EQ(keys.code(), StatusCode::kUnsupported) << keys.message();
+  EXPECT_NE(keys.message().find("2^30"), std::string::npos) << keys.message();
+
+  request = Nvfp4({64});
+  request.segments.push_back(request.segments[0]);
+  RequestBuilder builder(request);
+  builder.Place(DeviceKind::kCuda);
+  DecodeScale* const globals[] = {&std::get<PagedKv>(builder.request.segments[0].kv).v.global,
+                                  &std::get<PagedKv>(builder.request.segments[1].kv).v.global};
+  for (DecodeScale* global : globals) global->allow_unusual = true;
+  globals[0]->value = 0x1p30f;
+  globals[1]->value = 0x1p-34f;
+  EXPECT_TRUE(MakePlan(builder.request, CudaSpec(90)).ok());
+  globals[1]->value = 0x1p-35f;
+  const Status apart = MakePlan(builder.request, CudaSpec(90)).status();
+  EXPECT_EQ(apart.code(), StatusCode::kUnsupported);
+  EXPECT_NE(apart.message().find("v.global"), std::string::npos) << apart.message();
+}
+
+// Each block of the grid walks a run of the items: one number wrong and a kernel would read beyond.
+TEST(CudaPlan, LaunchesMadeByHandAreRefused) {
+  const Plan plan = PlanOf(Nvfp4({4096, 100}));
+  ASSERT_TRUE(CheckPlanData(plan.data).ok());
+  const contract::PlanHeader& header = *ViewPlanData(plan.data).header;
+  for (const contract::i64 slot : {contract::i64{0}, contract::i64{header.slots} - 1}) {
+    for (const int value : {-1, header.items + 1, 1 << 30}) {
+      std::vector<std::byte> data = plan.data;
+      std::memcpy(data.data() + header.slots_offset + 4 * slot, &value, 4);
+      EXPECT_FALSE(CheckPlanData(data).ok()) << slot << " " << value;
+    }
+  }
+  contract::LaunchInfo launch = ViewPlanData(plan.data).launches[0];
+  launch.grid += 1 << 20;
+  std::vector<std::byte> data = plan.data;
+  std::memcpy(data.data() + header.launches_offset, &launch, sizeof(launch));
+  EXPECT_FALSE(CheckPlanData(data).ok());
 }
 
 TEST(CudaPlan, AccuracyModesThatNoKernelHasAreRefused) {

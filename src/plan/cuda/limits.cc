@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -14,6 +15,7 @@ namespace kvilt::plan::cuda {
 namespace {
 
 constexpr std::int64_t kMostCount = std::numeric_limits<int>::max();
+constexpr float kMostScaleRatio = 0x1p64f;
 // Offsets from an item's first key have 32 bits.
 constexpr std::int64_t kMostKeys = std::int64_t{1} << 30;
 constexpr std::int64_t kMostStrideBytes = std::numeric_limits<std::uint32_t>::max();
@@ -56,6 +58,31 @@ Status CheckSegment(const Segment& segment, std::size_t index) {
   return CheckStrides(segment.v().scales, index, "v.scales");
 }
 
+// The largest and the least multiplier, as far as the host has them.
+void Widen(const DecodeScale& scale, float& least, float& most) {
+  if (scale.array == nullptr) {
+    least = std::min(least, scale.value);
+    most = std::max(most, scale.value);
+  } else if (scale.device.kind == DeviceKind::kCpu) {
+    for (std::int64_t i = 0; i < scale.array_size; ++i) {
+      least = std::min(least, scale.array[i]);
+      most = std::max(most, scale.array[i]);
+    }
+  }
+}
+
+// An item that walks several segments keeps its sums in units of the last one's multiplier, in f32.
+Status CheckValueScales(const AttentionRequest& request) {
+  if (request.segments.size() < 2) return {};
+  float least = std::numeric_limits<float>::max();
+  float most = 0;
+  for (const Segment& segment : request.segments) Widen(segment.v().global, least, most);
+  if (most <= least * kMostScaleRatio) return {};
+  return Status::Unsupported(
+      "segments", fmt::format("v.global from {} to {}, expected within 2^64 of each other on a GPU",
+                              least, most));
+}
+
 }  // namespace
 
 Status CheckLimits(const AttentionRequest& request, const RequestGeometry& geometry) {
@@ -80,7 +107,7 @@ Status CheckLimits(const AttentionRequest& request, const RequestGeometry& geome
   for (std::size_t s = 0; s < request.segments.size(); ++s) {
     KVILT_RETURN_IF_ERROR(CheckSegment(request.segments[s], s));
   }
-  return {};
+  return CheckValueScales(request);
 }
 
 }  // namespace kvilt::plan::cuda
